@@ -1,0 +1,164 @@
+"""Source of the persistent kernel for one set of tile kinds: plain Python that can be read, stepped through and compiled.
+
+The kernel depends on the kinds alone. Everything else about a program is data, so one kernel serves every size, schedule
+and graph made of the same kinds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numba import cuda, int64
+
+from etproto import layout as L
+from etproto.errors import ExecutorUnavailable
+from etproto.kernels import sync, worker_portable
+from etproto.kernels.decode import grid_of_task, map_coordinate, task_coordinate
+from etproto.kernels.ptx.inline import device_function
+from etproto.kernels.ptx.timer import clock64
+from etproto.kernels.ptx.views import array_view
+from etproto.tile_kind import TileKind
+
+__all__ = ["kernel_source", "kernel_function"]
+
+_HEAD = '''\
+def worker(launch_address):
+    """Persistent worker for the tile kinds {kinds}."""
+    given = view_int64_1(launch_address, L.LAUNCH_COUNT)
+    launch = cuda.shared.array({launch_words}, int64)  # in shared memory: an acquire empties the first-level cache
+    shared = cuda.shared.array({shared_words}, int64)
+    for field in range(cuda.threadIdx.x, L.LAUNCH_COUNT, cuda.blockDim.x):
+        launch[field] = given[field]
+    cuda.syncthreads()
+    words = view_int64_1(launch[L.LAUNCH_WORDS], launch[L.LAUNCH_WORD_COUNT])
+    pointers = view_int64_1(launch[L.LAUNCH_POINTERS], launch[L.LAUNCH_POINTER_COUNT])
+    me = cuda.blockIdx.x + 0 * launch[0]
+    workers = cuda.gridDim.x + 0 * launch[0]
+    leader = cuda.threadIdx.x == 0
+    if leader:
+        portable.start_worker(launch, me)
+    position = view_int64_1(launch[L.LAUNCH_WORKER_POINTER], workers + 1)[me]
+    step = 0 * me
+    offset = 0 * me
+    turn = 0
+    starting = me == 0 and launch[L.LAUNCH_QUEUE_COUNT] > 0  # worker 0 first pushes what needs no notification
+    running = True
+    while running:
+        task = 0 * me - 1
+        if not starting:
+            if leader:
+                task, position, step, offset = portable.next_task(
+                    launch, words, pointers, workers, me, position, step, offset
+                )
+                shared[sync.SHARED_TASK + turn] = task
+            cuda.syncthreads()
+            task = shared[sync.SHARED_TASK + turn]
+            turn = 1 - turn
+        if task < 0 and not starting:
+            running = False
+        else:
+            number = max(task, 0)
+            grid = grid_of_task(words, number)
+            x, y, z, w = map_coordinate(words, pointers, grid, number - words[grid + L.GRID_FIRST])
+            start = 0 * me
+            end = 0 * me
+            state = portable.RUN + 0 * me
+            last = sync.COMPLETED + 0 * me
+            phase = sync.COMPLETED - launch[L.LAUNCH_EARLY]  # DISPATCHED first when tasks are pushed early
+            if starting:
+                phase = sync.START + 0 * me
+                last = sync.START + 0 * me
+            while phase <= last and state == portable.RUN:
+                if phase == sync.COMPLETED:
+                    state, x, y, z, w = portable.begin_task(launch, words, pointers, workers, me, grid, task)
+                    if state == portable.RUN:
+                        kind = portable.task_kind(words, pointers, grid, task)
+                        operand = portable.task_operands(words, grid, kind)
+                        c0, c1, c2, c3 = task_coordinate(words, pointers, grid, task - words[grid + L.GRID_FIRST])
+                        start = clock64()
+'''
+
+_TAIL = """\
+                        end = portable.end_body(launch, me, task)
+                if state == portable.RUN:
+                    sync.notify_edges(
+                        launch, words, pointers, shared, me, grid, task, words[grid + L.GRID_EPOCH], phase, x, y, z, w
+                    )
+                phase += 1
+            if state == portable.STOP:
+                running = False
+            elif state == portable.RUN and leader:
+                portable.end_task(launch, words, pointers, me, grid, task, start, end)
+            starting = False
+    if leader:
+        portable.end_worker(launch, me)
+"""
+
+
+def kernel_source(kinds: Sequence[TileKind]) -> str:
+    """Python source of the worker kernel for `kinds`, kind numbers being positions in it.
+
+    Raises
+    ------
+    ExecutorUnavailable
+        A kind has no portable body.
+
+    Examples
+    --------
+    >>> from etproto.models.splitk import program
+    >>> kinds = [grid.kind for grid in program().parsed]
+    >>> "body_0(c0, c1" in kernel_source(kinds)
+    True
+    """
+    names = ", ".join(kind.name for kind in kinds)
+    lines = [_HEAD.format(kinds=names, launch_words=L.LAUNCH_COUNT, shared_words=sync.SHARED_WORDS)]
+    indent = " " * 24
+    for number, kind in enumerate(kinds):
+        if kind.portable is None:
+            raise ExecutorUnavailable(
+                f"tile kind {kind.name} has no portable body, so it cannot run on a GPU or in the simulator; use the cpu executor"
+            )
+        lines.append(f"{indent}{'if' if number == 0 else 'elif'} kind == {number}:  # {kind}\n")
+        arguments = ["c0", "c1", "c2", "c3"][: kind.coordinates]
+        if kind.argument:
+            arguments.append("portable.task_argument(words, pointers, grid, task)")
+        for position, operand in enumerate(kind.operands):
+            at = f"operand + {position * L.OPERAND_WORDS}"
+            if operand.ndim == 0:
+                value = f"words[{at}]"
+            else:
+                extents = ", ".join(f"words[{at} + {1 + d}]" for d in range(operand.ndim))
+                value = f"view_{operand.dtype}_{operand.ndim}(pointers[words[{at}]], {extents})"
+            lines.append(f"{indent}    {operand.name} = {value}\n")
+            arguments.append(operand.name)
+        lines.append(f"{indent}    body_{number}({', '.join(arguments)})\n")
+    return "".join(lines) + _TAIL
+
+
+def kernel_function(kinds: Sequence[TileKind]) -> Callable[[int], None]:
+    """The worker kernel as a Python function whose source `inspect`, tracebacks and line information can find."""
+    source = kernel_source(kinds)
+    filename = f"<etproto worker {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    names: dict[str, Any] = {
+        "cuda": cuda,
+        "int64": int64,
+        "L": L,
+        "sync": sync,
+        "portable": worker_portable,
+        "grid_of_task": grid_of_task,
+        "map_coordinate": map_coordinate,
+        "task_coordinate": task_coordinate,
+        "clock64": clock64,
+        "view_int64_1": array_view("int64", 1),
+    }
+    for number, kind in enumerate(kinds):
+        names[f"body_{number}"] = device_function(kind.portable)
+        for operand in kind.operands:
+            if operand.ndim:
+                names[f"view_{operand.dtype}_{operand.ndim}"] = array_view(operand.dtype, operand.ndim)
+    exec(compile(source, filename, "exec"), names)  # the source above, nothing from outside
+    return names["worker"]
