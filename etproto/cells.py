@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from etproto.program import Edge, Grid, Instance
 __all__ = ["cell_name", "edge_cells", "evaluate", "run_time_values"]
 
 
-def run_time_values(instance: Instance, tensors: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-    """The int32 tensors that extents, edge maps and counts read, as arrays of the shapes declared.
+def run_time_values(
+    instance: Instance, tensors: Mapping[str, Any] | None = None, grids: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """The int32 tensors that extents, edge maps and counts (of `grids`) read, in the shapes declared.
 
     Raises
     ------
@@ -30,7 +32,7 @@ def run_time_values(instance: Instance, tensors: Mapping[str, Any] | None = None
     known: dict[str, np.ndarray] = {}
     for grid in program.parsed:
         for name, purpose in grid.run_time_reads().items():
-            if name in known:
+            if name in known or (grids is not None and grid.name not in grids):
                 continue
             if tensors is None or name not in tensors:
                 raise ProgramError(

@@ -6,7 +6,7 @@ Everything works on all tasks of a grid at once; only a cost given as a callable
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,9 @@ __all__ = [
 _SCALAR_CALLS = 64  # grids up to this size ask a cost callable task by task
 
 
-def expand(instance: Instance, tensors: Mapping[str, Any] | None = None) -> TaskArrays:
+def expand(
+    instance: Instance, tensors: Mapping[str, Any] | None = None, *, grids: Collection[str] | None = None
+) -> TaskArrays:
     """The tasks of a bound program in one run, as plain arrays.
 
     Rows follow the program's grids, producers first, row-major in each grid; the rows of a grid that waits
@@ -47,6 +49,8 @@ def expand(instance: Instance, tensors: Mapping[str, Any] | None = None) -> Task
     tensors : mapping, optional
         Tensor name -> array. Only the int32 tensors that extents, edge maps and counts read are needed, with
         the values that they have when those are evaluated.
+    grids : collection of str, optional
+        Expand only the tasks of these grids, as if the others had none.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def expand(instance: Instance, tensors: Mapping[str, Any] | None = None) -> Task
     (8, [3, 3], 'totals[1]')
     """
     numbering = number(instance)
-    known = run_time_values(instance, tensors)
+    known = run_time_values(instance, tensors, grids)
     program = instance.program
     base = {event.name: first for event, first in zip(program.events, numbering.event_base, strict=True)}
     kind_name = tuple(dict.fromkeys(grid.kind.name for grid in program.parsed))
@@ -83,6 +87,8 @@ def expand(instance: Instance, tensors: Mapping[str, Any] | None = None) -> Task
     }
     waits, notifies = [], []
     for index, grid in enumerate(program.parsed):
+        if grids is not None and grid.name not in grids:
+            continue
         coordinate, task = grid_coordinates(instance, grid, known)
         parts["coordinate"].append(coordinate)
         parts["task"].append(numbering.grid_first[index] + task)
@@ -243,7 +249,7 @@ def _needs(
         cells = slice(first, first + math.prod(instance.shape(event)))
         if event.any_of:
             need[cells] = used[cells]
-        elif event.count is not None:
+        elif event.count is not None and event.count.name in known:
             need[cells] = known[event.count.name].ravel()
         elif event.need is not None:
             need[cells] = int(event.need.evaluate(instance.values)) * used[cells]

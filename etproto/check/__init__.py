@@ -1,8 +1,8 @@
 """Everything that can be known to be wrong before a launch, each fault with a witness.
 
-`check` collects faults and never raises; `require` raises them. One file a subject: `needs` (notifications against
-needs), `dependences` (cycles), `order` (static lists), `reads` (run-time values), `regions` (races and unwritten
-tiles), `edges` (duplicate edges, triggers).
+`check` collects faults and never raises; `require` raises them. One file a subject: `needs`
+(notifications against needs), `dependences` (cycles), `order` (static lists), `reads` (run-time values),
+`regions` (races and unwritten tiles), `edges` (duplicate edges, triggers).
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class CheckResult:
     warnings : tuple of str
         What is suspicious, and what could not be checked and why.
     stats : dict
-        Of what could be expanded: ``tasks``, ``edges`` (dependent pairs), ``events`` (waited for or notified),
-        ``critical_path`` (in the unit of costs), and with a schedule ``workers`` and ``lower_bound``.
+        Of what could be expanded: ``tasks``, ``edges`` (dependent pairs), ``events`` (waited for or
+        notified), ``critical_path`` (in the unit of costs), and with a schedule ``workers`` and
+        ``lower_bound``.
     error : type
         What `require` raises.
     """
@@ -76,8 +77,8 @@ def check(
     target : TaskGraph, Program, Instance or Scheduled
         A `Program` is checked as far as it can be without values of its symbols.
     tensors : mapping, optional
-        Tensor name -> array: run-time values that extents, maps and counts read. Without them, tasks of programs
-        that have such values are not checked one by one, and a warning says so.
+        Tensor name -> array: run-time values that extents, maps and counts read. Without them, tasks of
+        programs that have such values are not checked one by one, and a warning says so.
     resident_limit : int, optional
         Workers that the device can hold at once.
 
@@ -108,29 +109,30 @@ def check(
     if instance is not None:
         program = instance.program
         errors += check_reads(program) + check_notifiers(program)
+        errors += check_writers_done(instance, tensors or {})
         tasks = _expanded(instance, tensors, errors, warnings)
         if tasks is None:
             errors += check_duplicates(program)
-            errors += check_writers_done(instance, tensors or {})
         else:
             errors += check_duplicates(program, instance, tensors) + check_triggers(instance, tensors)
             warnings += unnotified(instance, tasks)
     name = None if instance is None else partial(cell_name, instance)
     if tasks is not None:
         errors += check_needs(tasks, instance)
-        cycles = check_dependences(tasks, name)
-        errors += cycles
-        if instance is not None and not cycles:
+        errors += check_dependences(tasks, name)
+        if instance is not None and not errors:
             for found, texts in zip((errors, warnings), check_regions(instance, tasks, tensors), strict=True):
                 found += texts
-        stats |= _stats(tasks, acyclic=not errors)
+        stats |= _stats(tasks, sound=not errors)
     if isinstance(target, Scheduled):
         of_schedule = check_workers(target, resident_limit)
         if tasks is None:
             of_schedule += check_grid_order(target)
         elif not errors and not of_schedule:
             rows, texts = worker_rows(target, tasks)
-            of_schedule += texts or check_order(rows.tasks, rows.worker_ptr, rows.worker_row, name)
+            of_schedule += texts or check_order(
+                rows.tasks, rows.worker_ptr, rows.worker_row, rows.named(name)
+            )
         if of_schedule and not errors:
             error = ScheduleError
         errors += of_schedule
@@ -161,7 +163,9 @@ def _expanded(
     missing = {name: grid.name for name, grid in reads.items() if name not in (tensors or {})}
     if missing:
         listed = ", ".join(f"{name} (read by {grid})" for name, grid in missing.items())
-        warnings.append(f"{instance}: tasks are not checked one by one, since run-time values are not given: {listed}")
+        warnings.append(
+            f"{instance}: tasks are not checked one by one, since run-time values are not given: {listed}"
+        )
         return None
     try:
         return expand(instance, tensors)
@@ -170,7 +174,7 @@ def _expanded(
         return None
 
 
-def _stats(tasks: TaskArrays, acyclic: bool) -> dict[str, Any]:
+def _stats(tasks: TaskArrays, sound: bool) -> dict[str, Any]:
     notifiers = np.bincount(tasks.notify_event, minlength=tasks.events)
     waiters = np.bincount(tasks.wait_event, minlength=tasks.events)
     stats = {
@@ -178,6 +182,6 @@ def _stats(tasks: TaskArrays, acyclic: bool) -> dict[str, Any]:
         "edges": int((notifiers * waiters).sum()),
         "events": int(((notifiers > 0) | (waiters > 0)).sum()),
     }
-    if acyclic:
+    if sound:
         stats["critical_path"] = critical_path_length(tasks)
     return stats

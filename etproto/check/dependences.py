@@ -1,4 +1,4 @@
-"""Cyclic dependences: the shortest cycle of tasks through events (and, in `order`, through workers' lists)."""
+"""Cyclic dependences: a shortest cycle of tasks through events (and, in `order`, through workers' lists)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_dependences(tasks: TaskArrays, event_name: EventName | None = None) ->
 
 
 def find_cycle(tasks: TaskArrays, following: np.ndarray | None = None) -> Cycle | None:
-    """A cycle of the fewest tasks among dependences and successive pairs of lists, from its lowest row; None if none.
+    """A cycle of the fewest tasks among dependences and successive pairs of lists, from its lowest row.
 
     Parameters
     ----------
@@ -44,11 +44,16 @@ def find_cycle(tasks: TaskArrays, following: np.ndarray | None = None) -> Cycle 
     following : int64[n], optional
         Row that may start only after this one, -1 for none.
 
+    Returns
+    -------
+    list of (row, event), or None
+        The event leads to the next row; None stands for a worker's list.
+
     Notes
     -----
-    Linear time where there is no cycle. Otherwise what cannot run is stripped of all that has no way in or no way out,
-    and each remaining task is the start of one breadth-first search, no deeper than the best cycle so far, and
-    is then removed, with everything that thereby lies on no cycle.
+    Linear time where there is no cycle. Otherwise what cannot run is stripped of all that has no way in
+    or no way out, and each remaining task is the start of one breadth-first search, no deeper than the
+    best cycle so far, and is then removed, with everything that thereby lies on no cycle.
     """
     # Too few notifications are another fault: here an event is satisfied by all that it gets.
     need = np.minimum(tasks.event_need, np.bincount(tasks.notify_event, minlength=tasks.events))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etproto.cells import cell_name
-from etproto.check.naming import SHOWN, event_text, some, some_tasks
+from etproto.check.naming import SHOWN, some, some_tasks
 from etproto.dependence import run_order, transpose
 from etproto.numbering import number
 from etproto.program import EventTensor, Instance, Program
@@ -38,7 +38,10 @@ def check_needs(tasks: TaskArrays, instance: Instance | None = None) -> list[str
     instance : Instance, optional
         Where the tasks come from: for names of events, and for which of them are ``any_of``.
     """
-    seen, need = np.bincount(tasks.notify_event, minlength=tasks.events), np.asarray(tasks.event_need, np.int64)
+    seen, need = (
+        np.bincount(tasks.notify_event, minlength=tasks.events),
+        np.asarray(tasks.event_need, np.int64),
+    )
     any_of = np.zeros(tasks.events, bool) if instance is None else _of_cells(instance, lambda e: e.any_of)
     wrong = np.flatnonzero((seen != need) & ~(any_of & (seen >= 1)))
     if len(wrong) == 0:
@@ -53,7 +56,8 @@ def check_needs(tasks: TaskArrays, instance: Instance | None = None) -> list[str
         notifiers = notifier[notifier_ptr[event] : notifier_ptr[event + 1]]
         waiters = np.unique(waiter[waiter_ptr[event] : waiter_ptr[event + 1]])
         few = seen[event] < need[event]
-        text = f"event {name}: need {need[event]}{source}, but {'only ' if few else ''}{seen[event]} notifications"
+        text = f"event {name}: need {need[event]}{source}, but"
+        text += f" {'only ' if few else ''}{seen[event]} notification{'' if seen[event] == 1 else 's'}"
         text += f": {some_tasks(tasks, notifiers)}" if len(notifiers) else " (nobody notifies it)"
         if len(waiters):
             waits = f"{some_tasks(tasks, waiters)} {'waits' if len(waiters) == 1 else 'wait'} for it"
@@ -79,7 +83,7 @@ def _unreachable(tasks: TaskArrays, reachable_need: np.ndarray) -> list[str]:
 
 
 def unnotified(instance: Instance, tasks: TaskArrays) -> list[str]:
-    """Warnings: events with a derived need that are waited for and never notified, so that they hold nobody back."""
+    """Warnings: events with a derived need that tasks wait for and nobody notifies."""
     static = _of_cells(
         instance,
         lambda e: e.count is None and e.need is None and not _run_time_notified(instance.program, e),

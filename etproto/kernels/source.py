@@ -62,7 +62,10 @@ def worker(launch_address):
         else:
             number = max(task, 0)
             grid = grid_of_task(words, number)
-            x, y, z, w = map_coordinate(words, pointers, grid, number - words[grid + L.GRID_FIRST])
+            x = 0 * me
+            y = 0 * me
+            z = 0 * me
+            w = 0 * me
             start = 0 * me
             end = 0 * me
             state = portable.RUN + 0 * me
@@ -72,6 +75,8 @@ def worker(launch_address):
                 phase = sync.START + 0 * me
                 last = sync.START + 0 * me
             while phase <= last and state == portable.RUN:
+                if phase == sync.DISPATCHED:
+                    x, y, z, w = map_coordinate(words, pointers, grid, number - words[grid + L.GRID_FIRST])
                 if phase == sync.COMPLETED:
                     state, x, y, z, w = portable.begin_task(launch, words, pointers, workers, me, grid, task)
                     if state == portable.RUN:
@@ -110,7 +115,7 @@ def kernel_source(kinds: Sequence[TileKind]) -> str:
     --------
     >>> from etproto.models.splitk import program
     >>> kinds = [grid.kind for grid in program().parsed]
-    >>> "body_0(c0, c1" in kernel_source(kinds)
+    >>> "# partial_sum(" in kernel_source(kinds)
     True
     """
     names = ", ".join(kind.name for kind in kinds)
@@ -122,19 +127,19 @@ def kernel_source(kinds: Sequence[TileKind]) -> str:
                 f"tile kind {kind.name} has no portable body, so it cannot run on a GPU or in the simulator; use the cpu executor"
             )
         lines.append(f"{indent}{'if' if number == 0 else 'elif'} kind == {number}:  # {kind}\n")
-        arguments = ["c0", "c1", "c2", "c3"][: kind.coordinates]
+        lines.append(f"{indent}    body_{number}(\n")
+        for coordinate in range(kind.coordinates):
+            lines.append(f"{indent}        c{coordinate},\n")
         if kind.argument:
-            arguments.append("portable.task_argument(words, pointers, grid, task)")
+            lines.append(f"{indent}        portable.task_argument(words, pointers, grid, task),\n")
         for position, operand in enumerate(kind.operands):
             at = f"operand + {position * L.OPERAND_WORDS}"
-            if operand.ndim == 0:
-                value = f"words[{at}]"
-            else:
+            value = f"words[{at}]"
+            if operand.ndim:
                 extents = ", ".join(f"words[{at} + {1 + d}]" for d in range(operand.ndim))
-                value = f"view_{operand.dtype}_{operand.ndim}(pointers[words[{at}]], {extents})"
-            lines.append(f"{indent}    {operand.name} = {value}\n")
-            arguments.append(operand.name)
-        lines.append(f"{indent}    body_{number}({', '.join(arguments)})\n")
+                value = f"view_{operand.dtype}_{operand.ndim}(pointers[{value}], {extents})"
+            lines.append(f"{indent}        {value},  # {operand.name}\n")
+        lines.append(f"{indent}    )\n")
     return "".join(lines) + _TAIL
 
 

@@ -1,4 +1,4 @@
-"""Run a program's tasks one by one with their NumPy references: an oracle that shares nothing with the executors."""
+"""Run a program's tasks one by one with their NumPy references: an oracle that no executor has a part in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etproto.program import Instance, Tensor
 
 
 def program_tasks(instance: Instance, tensors: dict) -> Iterator[tuple]:
-    """(kind, coordinate, operands) of every task, grid by grid; run-time extents are read when a grid is reached."""
+    """(kind, coordinate, operands) of every task; run-time extents are read when their grid is reached."""
     for grid in instance.program.parsed:
         operands = [
             tensors[value.name] if isinstance(value, Tensor) else int(value.evaluate(instance.values))
@@ -52,11 +52,11 @@ def tasks_in_order():
 
 @pytest.fixture(scope="session")
 def run_in_order():
-    """``run_in_order(name, seed=0, tensors=None, **values) -> (target, tensors, error)``; checks the tolerance."""
+    """``run_in_order(name, seed=0, change=None, **values) -> (target, tensors, error)``, error tolerable."""
 
-    def run(name: str, seed: int = 0, change=None, target=None, **values: int):
+    def run(name: str, seed: int = 0, change=None, **values: int):
         model = MODELS[name]
-        target = model.build(**values) if target is None else target
+        target = model.build(**values)
         tensors = model.make_tensors(target, np.random.default_rng(seed))
         if change is not None:
             change(tensors)

@@ -1,4 +1,4 @@
-"""The event tensors of the symbolic programs: needs match notifications, and they order all that must be ordered."""
+"""Event tensors of the symbolic programs: needs match notifications, and all that must be ordered is."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ def intrinsic_with_twin(
     """
 
     def decorate(twin: Callable[..., Any]) -> Callable[..., Any]:
+        twin.__ptx__ = (ptx, constraints)  # type: ignore[attr-defined]  # part of the key under which cubins are cached
         if SIMULATED:
             return twin
         from llvmlite import ir

@@ -6,7 +6,9 @@ Addresses and extents are arguments of the run, so replacing an array never comp
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,29 +18,39 @@ from etproto.kernels.ptx.inline import SIMULATED
 __all__ = ["array_view"]
 
 
-def _twin(dtype: str, ndim: int) -> Callable[..., np.ndarray]:
+def _view(dtype: str, address: int, shape: tuple[int, ...]) -> np.ndarray:
     element = np.dtype(dtype)
-
-    def view(address: int, *extents: int) -> np.ndarray:
-        shape = tuple(int(extent) for extent in extents)
-        size = int(np.prod(shape)) * element.itemsize
-        if size == 0:
-            return np.empty(shape, element)
-        return np.frombuffer((ctypes.c_char * size).from_address(int(address)), dtype=element).reshape(shape)
-
-    return view
+    size = math.prod(shape) * element.itemsize
+    if size == 0:
+        return np.empty(shape, element)
+    memory = (ctypes.c_char * size).from_address(int(address))
+    return np.frombuffer(memory, dtype=element).reshape(shape)
 
 
+@cache
 def array_view(dtype: str, ndim: int) -> Callable[..., Any]:
-    """A device function ``view(address, extent, ...)`` that returns a C-contiguous array of `ndim` dimensions.
+    """A device function ``view(address, extent, ...)`` that returns a C-contiguous array of `ndim` dimensions (1 to 4).
 
-    The address is converted to the global state space, so that elements are accessed by ``ld.global``/``st.global``.
+    In kernels the address is converted to the global state space, so that elements are accessed by ``ld.global`` and ``st.global``.
+    Called from Python it returns a NumPy array over host memory.
     """
-    if SIMULATED:
-        return _twin(dtype, ndim)
+    twins: dict[int, Callable[..., np.ndarray]] = {
+        1: lambda address, a: _view(dtype, address, (int(a),)),
+        2: lambda address, a, b: _view(dtype, address, (int(a), int(b))),
+        3: lambda address, a, b, c: _view(dtype, address, (int(a), int(b), int(c))),
+        4: lambda address, a, b, c, d: _view(dtype, address, (int(a), int(b), int(c), int(d))),
+    }
+    twin = twins[ndim]
+    twin.__ptx__ = (dtype, ndim)  # type: ignore[attr-defined]  # part of the key under which cubins are cached
+    if not SIMULATED:
+        _compile_as_view(twin, dtype, ndim)
+    return twin
+
+
+def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int) -> None:
     from llvmlite import ir
     from numba.cuda import cgutils, types
-    from numba.cuda.extending import intrinsic
+    from numba.cuda.extending import intrinsic, overload
     from numba.cuda.np import arrayobj
 
     element = getattr(types, dtype)
@@ -54,8 +66,9 @@ def array_view(dtype: str, ndim: int) -> Callable[..., Any]:
         strides = [size]
         for extent in reversed(values[2:]):
             strides.insert(0, builder.mul(strides[0], extent))
+        no_owner = cgutils.get_null_value(result.meminfo.type)
         arrayobj.populate_array(
-            result, data=pointer, shape=list(values[1:]), strides=strides, itemsize=size, meminfo=cgutils.get_null_value(result.meminfo.type)
+            result, data=pointer, shape=list(values[1:]), strides=strides, itemsize=size, meminfo=no_owner
         )
         return result._getvalue()
 
@@ -65,4 +78,11 @@ def array_view(dtype: str, ndim: int) -> Callable[..., Any]:
         3: lambda typing_context, address, a, b, c: (signature, generate),
         4: lambda typing_context, address, a, b, c, d: (signature, generate),
     }
-    return intrinsic(definitions[ndim])
+    emit = intrinsic(definitions[ndim])
+    calls = {
+        1: lambda address, a: lambda address, a: emit(address, a),
+        2: lambda address, a, b: lambda address, a, b: emit(address, a, b),
+        3: lambda address, a, b, c: lambda address, a, b, c: emit(address, a, b, c),
+        4: lambda address, a, b, c, d: lambda address, a, b, c, d: emit(address, a, b, c, d),
+    }
+    overload(twin)(calls[ndim])

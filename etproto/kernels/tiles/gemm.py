@@ -48,8 +48,8 @@ def gemm_partial(tile_m: int, tile_n: int, tile_k: int) -> TileKind:
     def portable(i, j, s, a, b, p):
         depth = a.shape[1]
         length = (depth + p.shape[0] * tile_k - 1) // (p.shape[0] * tile_k) * tile_k
-        first = min(s * length, depth)
-        last = min(first + length, depth)
+        first = s * length
+        last = min(first + length, depth)  # below first when the slice is empty
         product(a, b, p[s], i * tile_m, j * tile_n, i * tile_m, j * tile_n, first, last, False)
 
     def reads(i, j, s, a, b, p):

@@ -1,6 +1,6 @@
-"""Run every portable body in Numba's CUDA simulator, one block of 8 threads, against its reference; print errors as JSON.
+"""Run every portable body in Numba's CUDA simulator, in one block, against its reference; print JSON.
 
-A script of its own, since Numba decides for the simulator when it is imported: NUMBA_ENABLE_CUDASIM=1 must be set.
+A script of its own, since Numba decides for the simulator at import: NUMBA_ENABLE_CUDASIM=1 must be set.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def unset(*shape):
 
 
 def launch(kind, arguments, threads):
-    """Run a body. The simulator replaces `cuda` in the kernel's own module alone, so those of the bodies follow here."""
+    """Run a body. The simulator replaces `cuda` in the kernel's module alone, so the bodies' follow here."""
 
     @cuda.jit
     def kernel(*given):
