@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from etproto.edge_map import Gather, Point
 from etproto.errors import ProgramError
 from etproto.expressions import Constant, Expression, Operation, Read, Symbol
 from etproto.numbering import number
-from etproto.program import Edge, Grid, Instance
+from etproto.program import Edge, EventTensor, Grid, Instance
 
-__all__ = ["cell_name", "edge_cells", "evaluate", "run_time_values"]
+__all__ = ["cell_name", "edge_cells", "evaluate", "per_cell", "run_time_values"]
 
 
 def run_time_values(
@@ -199,3 +199,9 @@ def cell_name(instance: Instance, cell: int) -> str:
         return event.name
     position = np.unravel_index(cell - numbering.event_base[index], instance.shape(event))
     return f"{event.name}[{', '.join(str(int(x)) for x in position)}]"
+
+
+def per_cell(instance: Instance, value: Callable[[EventTensor], Any], dtype: type) -> np.ndarray:
+    """A value of each event tensor, repeated for each of its numbers."""
+    values = np.array([value(event) for event in instance.program.events], dtype)
+    return np.repeat(values, number(instance).event_bound) if len(values) else values

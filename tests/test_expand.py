@@ -57,7 +57,9 @@ def routed(events=3, bound=6):
     return Program(
         "routed",
         (
-            TaskGrid("router", router, (), {"count": count, "rows": rows, "key": key}, notifies={known: "->"}),
+            TaskGrid(
+                "router", router, (), {"count": count, "rows": rows, "key": key}, notifies={known: "->"}
+            ),
             TaskGrid(
                 "fill",
                 kind("fill"),
@@ -75,12 +77,21 @@ def test_split_k_rows_ids_and_needs():
     instance = split_k().bind(n=3)
     tasks = expand(instance)
     assert tasks.task.tolist() == [*range(12), *range(32, 35)]  # ids are those of the bound, n = 8
-    assert [tasks.name(row) for row in (0, 5, 12, 14)] == ["parts[0, 0]", "parts[1, 1]", "totals[0]", "totals[2]"]
+    assert [tasks.name(row) for row in (0, 5, 12, 14)] == [
+        "parts[0, 0]",
+        "parts[1, 1]",
+        "totals[0]",
+        "totals[2]",
+    ]
     assert tasks.event_need.tolist() == [4, 4, 4, 0, 0, 0, 0, 0]  # of 8 cells at the bound, 3 are used
     assert names(instance, tasks, "notify")["parts[2, 1]"] == ["done[2]"]
     assert names(instance, tasks, "wait")["totals[1]"] == ["done[1]"]
     assert tasks.coordinate.dtype == np.int32 and tasks.wait_event.dtype == np.int32
-    assert (tasks.grid_name, tasks.kind_name, tasks.grid_ndim) == (("parts", "totals"), ("part", "total"), (2, 1))
+    assert (tasks.grid_name, tasks.kind_name, tasks.grid_ndim) == (
+        ("parts", "totals"),
+        ("part", "total"),
+        (2, 1),
+    )
 
 
 def test_no_tasks():
@@ -106,11 +117,17 @@ def test_run_time_count_gather_and_needs():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"count": None}, r"run-time value count is not given; task grid fill reads it \(extent count\[0\]\)"),
+        (
+            {"count": None},
+            r"run-time value count is not given; task grid fill reads it \(extent count\[0\]\)",
+        ),
         ({"count": np.array([7])}, r"fill: extent 0 \(count\[0\]\) must be at most its bound 6, got 7"),
         ({"count": np.array([-1])}, r"extent 0 \(count\[0\]\) must be at least 0, got -1"),
         ({"count": np.array([1.0])}, r"must be an integer array of shape \(1,\), got float64"),
-        ({"rows": np.zeros(2, int)}, r"rows must be an integer array of shape \(3,\), got int64 of shape \(2,\)"),
+        (
+            {"rows": np.zeros(2, int)},
+            r"rows must be an integer array of shape \(3,\), got int64 of shape \(2,\)",
+        ),
         ({"rows": np.array([0, -2, 0])}, r"event filled\[1\]: the need \(rows\) must be at least 0, got -2"),
         ({"key": np.full((6, 2), 3)}, r"task fill\[0\] names filled\[3\], outside its extents \(3,\)"),
     ],
@@ -133,7 +150,14 @@ def test_ragged_grid_is_numbered_by_position():
         bound=9,
     )
     tasks = expand(Program("ragged", (grid,)).bind(), {"pointer": np.array([1, 3, 3, 4])})
-    assert tasks.coordinate[:, :3].tolist() == [[0, 1, 0], [0, 1, 1], [0, 2, 0], [0, 2, 1], [2, 3, 0], [2, 3, 1]]
+    assert tasks.coordinate[:, :3].tolist() == [
+        [0, 1, 0],
+        [0, 1, 1],
+        [0, 2, 0],
+        [0, 2, 1],
+        [2, 3, 0],
+        [2, 3, 1],
+    ]
     assert tasks.task.tolist() == [2, 3, 4, 5, 6, 7]  # position * 2 + inner
     assert tasks.event_need.tolist() == [4, 0, 2]
     for bad, message in (
@@ -193,7 +217,9 @@ def test_a_symbol_may_be_called_like_a_coordinate():
 def test_a_cell_outside_is_named():
     event = EventTensor("e", (2, 3))
     grid = TaskGrid("g", kind("k", 2), (2, 3), waits={event: "ij->i,j+1"})
-    with pytest.raises(ProgramError, match=r"g, e: 'ij->i,j\+1'.*g\[0, 2\] names e\[0, 3\], outside its extents \(2, 3\)"):
+    with pytest.raises(
+        ProgramError, match=r"g, e: 'ij->i,j\+1'.*g\[0, 2\] names e\[0, 3\], outside its extents \(2, 3\)"
+    ):
         expand(Program("p", (grid,)).bind())
 
 
@@ -201,29 +227,53 @@ def test_gather_must_stay_within_a_row():
     topk = Tensor("topk", (2, 3), "int32")
     event = EventTensor("e", (5,))
     grid = TaskGrid(
-        "g", kind("k", 1, (Operand("topk", "int32", 2),)), (2,), {"topk": topk}, notifies={event: "i->topk[i,1:i+3]"}
+        "g",
+        kind("k", 1, (Operand("topk", "int32", 2),)),
+        (2,),
+        {"topk": topk},
+        notifies={event: "i->topk[i,1:i+3]"},
     )
-    with pytest.raises(ProgramError, match=r"topk\[i, 1:i \+ 3\] reads elements 4:7 .* g\[1\], not within one row"):
+    with pytest.raises(
+        ProgramError, match=r"topk\[i, 1:i \+ 3\] reads elements 4:7 .* g\[1\], not within one row"
+    ):
         expand(Program("p", (grid,)).bind(), {"topk": np.zeros((2, 3), int)})
 
 
 def test_reads_outside_their_tensor_are_refused():
     step = Tensor("step", (2,), "int32")
     event = EventTensor("e", (5,))
-    grid = TaskGrid("g", kind("k", 1, (Operand("step", "int32", 1),)), (3,), {"step": step}, notifies={event: "i->step[i-1]"})
+    grid = TaskGrid(
+        "g",
+        kind("k", 1, (Operand("step", "int32", 1),)),
+        (3,),
+        {"step": step},
+        notifies={event: "i->step[i-1]"},
+    )
     with pytest.raises(ProgramError, match=r"step\[i - 1\]: index -1 outside step's shape \(2,\)"):
         expand(Program("p", (grid,)).bind(), {"step": np.zeros(2, int)})
 
 
 def test_needs_given_any_of_and_unused():
-    given_, any_, idle = EventTensor("given", (3,), need=5), EventTensor("any", (2,), any_of=True), EventTensor("idle", (2,))
+    given_, any_, idle = (
+        EventTensor("given", (3,), need=5),
+        EventTensor("any", (2,), any_of=True),
+        EventTensor("idle", (2,)),
+    )
     grids = (
         TaskGrid("a", kind("a"), (2,), notifies=[(given_, "i->i"), (any_, "i->0")]),
         TaskGrid("b", kind("b"), (2,), waits=[(given_, "i->i"), (any_, "i->0"), (idle, "i->0")]),
     )
     instance = Program("p", grids).bind()
     need = {cell_name(instance, c): int(n) for c, n in enumerate(expand(instance).event_need)}
-    assert need == {"given[0]": 5, "given[1]": 5, "given[2]": 0, "any[0]": 1, "any[1]": 0, "idle[0]": 0, "idle[1]": 0}
+    assert need == {
+        "given[0]": 5,
+        "given[1]": 5,
+        "given[2]": 0,
+        "any[0]": 1,
+        "any[1]": 0,
+        "idle[0]": 0,
+        "idle[1]": 0,
+    }
 
 
 def test_a_grid_that_waits_for_itself_is_ordered():

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from etproto.cells import cell_name
+from etproto.cells import cell_name, per_cell
 from etproto.check.naming import SHOWN, some, some_tasks
 from etproto.dependence import run_order, transpose
-from etproto.numbering import number
 from etproto.program import EventTensor, Instance, Program
 from etproto.tasks import TaskArrays
 
@@ -42,13 +38,21 @@ def check_needs(tasks: TaskArrays, instance: Instance | None = None) -> list[str
         np.bincount(tasks.notify_event, minlength=tasks.events),
         np.asarray(tasks.event_need, np.int64),
     )
-    any_of = np.zeros(tasks.events, bool) if instance is None else _of_cells(instance, lambda e: e.any_of)
+    any_of = (
+        np.zeros(tasks.events, bool)
+        if instance is None
+        else per_cell(instance, lambda event: event.any_of, bool)
+    )
     wrong = np.flatnonzero((seen != need) & ~(any_of & (seen >= 1)))
     if len(wrong) == 0:
         return []
     notifier_ptr, notifier = transpose(tasks.notify_ptr, tasks.notify_event, tasks.events)
     waiter_ptr, waiter = transpose(tasks.wait_ptr, tasks.wait_event, tasks.events)
-    counted = None if instance is None else _of_cells(instance, lambda e: e.count.name if e.count else "")
+    counted = (
+        None
+        if instance is None
+        else per_cell(instance, lambda event: event.count.name if event.count else "", object)
+    )
     faults = []
     for event in wrong[:SHOWN].tolist():
         name = str(event) if instance is None else cell_name(instance, event)
@@ -84,10 +88,7 @@ def _unreachable(tasks: TaskArrays, reachable_need: np.ndarray) -> list[str]:
 
 def unnotified(instance: Instance, tasks: TaskArrays) -> list[str]:
     """Warnings: events with a derived need that tasks wait for and nobody notifies."""
-    static = _of_cells(
-        instance,
-        lambda e: e.count is None and e.need is None and not _run_time_notified(instance.program, e),
-    )
+    static = per_cell(instance, lambda event: _is_derived(instance.program, event), bool)
     waited, notified = (
         np.bincount(event, minlength=tasks.events) > 0 for event in (tasks.wait_event, tasks.notify_event)
     )
@@ -98,16 +99,14 @@ def unnotified(instance: Instance, tasks: TaskArrays) -> list[str]:
     return [f"{instance}: waited for, but nobody notifies them, so they hold nobody back: {names}"]
 
 
-def _run_time_notified(program: Program, event: EventTensor) -> bool:
-    """Whether who notifies the event tensor depends on run-time values."""
-    return any(
-        edge.event == event and (grid.count is not None or grid.pointer is not None or not edge.is_gate)
-        for grid in program.parsed
-        for edge in grid.notifies
+def _is_derived(program: Program, event: EventTensor) -> bool:
+    """Whether the needs of an event tensor are derived, and from maps that need no run-time values."""
+    return (
+        event.count is None
+        and event.need is None
+        and not any(
+            edge.event == event and (grid.count is not None or grid.pointer is not None or not edge.is_gate)
+            for grid in program.parsed
+            for edge in grid.notifies
+        )
     )
-
-
-def _of_cells(instance: Instance, value: Callable[[EventTensor], Any]) -> np.ndarray:
-    """A value of each event tensor, repeated for each of its cells."""
-    values = np.array([value(event) for event in instance.program.events])
-    return np.repeat(values, number(instance).event_bound)

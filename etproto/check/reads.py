@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from etproto.cells import cell_name, edge_cells
+from etproto.cells import cell_name, edge_cells, per_cell
 from etproto.check.happens_before import LIMIT, finished_at, happens_before
 from etproto.check.naming import some_tasks
 from etproto.dependence import transpose
@@ -109,7 +109,13 @@ def check_writers_done(instance: Instance, tensors: Mapping[str, Any]) -> list[s
     """
     program = instance.program
     known = [grid for grid in program.parsed if set(grid.run_time_reads()) <= set(tensors)]
-    if len(known) == 0:
+    extents = [
+        (grid, reading)
+        for grid in program.parsed
+        for reading in _readings(grid)
+        if reading.extent and reading.waits and program.writers(reading.value)
+    ]
+    if not known or not extents:
         return []
     try:
         tasks = expand(instance, tensors, grids=[grid.name for grid in known])
@@ -120,29 +126,26 @@ def check_writers_done(instance: Instance, tensors: Mapping[str, Any]) -> list[s
     before, notifiers = happens_before(tasks), transpose(tasks.notify_ptr, tasks.notify_event, tasks.events)
     open_tensors = {edge.event.name for grid in program.parsed if grid not in known for edge in grid.notifies}
     open_tensors |= {event.name for event in program.events if event.count is not None}
-    is_open = np.repeat(
-        np.array([e.name in open_tensors for e in program.events]), number(instance).event_bound
-    )
+    is_open = per_cell(instance, lambda event: event.name in open_tensors, bool)
     waits_open = np.zeros(tasks.count, bool)
     waits_open[np.repeat(np.arange(tasks.count), np.diff(tasks.wait_ptr))[is_open[tasks.wait_event]]] = True
     faults = []
-    for grid in program.parsed:
-        for reading in (reading for reading in _readings(grid) if reading.extent and reading.waits):
-            cells = [_cell(instance, grid, edge) for edge in reading.waits]
-            finished = np.any([finished_at(tasks, before, notifiers, cell) for cell in cells], axis=0)
-            if is_open[cells].any() or waits_open[finished].any():
-                continue
-            writers = [
-                program.parsed.index(writer) for writer in program.writers(reading.value) if writer in known
-            ]
-            missing = np.flatnonzero(np.isin(tasks.grid, writers) & ~finished)
-            if len(missing):
-                names = ", ".join(cell_name(instance, cell) for cell in cells)
-                faults.append(
-                    f"{instance}: task grid {grid.name} reads {reading.value} ({reading.purpose}) once {names}"
-                    f" is satisfied, but {some_tasks(tasks, missing)} may write it later: every task that writes"
-                    f" {reading.value} must come before"
-                )
+    for grid, reading in extents:
+        cells = [_cell(instance, grid, edge) for edge in reading.waits]
+        finished = np.any([finished_at(tasks, before, notifiers, cell) for cell in cells], axis=0)
+        if is_open[cells].any() or waits_open[finished].any():
+            continue
+        writers = [
+            program.parsed.index(writer) for writer in program.writers(reading.value) if writer in known
+        ]
+        missing = np.flatnonzero(np.isin(tasks.grid, writers) & ~finished)
+        if len(missing):
+            names = ", ".join(cell_name(instance, cell) for cell in cells)
+            faults.append(
+                f"{instance}: task grid {grid.name} reads {reading.value} ({reading.purpose}) once {names} is"
+                f" satisfied, but {some_tasks(tasks, missing)} may write it later: every task that writes"
+                f" {reading.value} must come before"
+            )
     return faults
 
 

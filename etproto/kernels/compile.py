@@ -16,21 +16,40 @@ _one_at_a_time = threading.Lock()
 
 
 @contextmanager
-def _without_device(capability: tuple[int, ...]) -> Iterator[None]:
-    """Let Numba type device functions where there is no GPU: it asks the current device for nothing but its capability."""
+def _adapted_numba(capability: tuple[int, ...]) -> Iterator[None]:
+    """Numba CUDA with two changes, for the time of one compilation.
+
+    It asks the current device for its capability when it types device functions, even where there is none: here it gets the
+    one compiled for. And a device function that is reached by two paths is linked twice, so that compile time grows with the
+    number of paths and a shared array in it is "multiply defined": here every module is linked once.
+    """
     from numba.cuda import dispatcher
+    from numba.cuda.codegen import CUDACodeLibrary
 
     class Device:
         compute_capability = capability
         id = 0
 
     with _one_at_a_time:
-        asked = dispatcher.get_current_device
+        asked, listed = dispatcher.get_current_device, CUDACodeLibrary.modules
         dispatcher.get_current_device = Device
+        CUDACodeLibrary.modules = property(_distinct_modules)
         try:
             yield
         finally:
-            dispatcher.get_current_device = asked
+            dispatcher.get_current_device, CUDACodeLibrary.modules = asked, listed
+
+
+def _distinct_modules(library: Any) -> list[Any]:
+    """The module of a code library and those of all it links, each once."""
+    found: dict[int, Any] = {}
+    pending = [library]
+    while pending:
+        linked = pending.pop()
+        if id(linked._module) not in found:
+            found[id(linked._module)] = linked._module
+            pending += sorted(linked._linking_libraries, key=lambda one: one.name)
+    return list(found.values())
 
 
 def compile_ptx(kernel: Callable[..., None], capability: tuple[int, ...]) -> str:
@@ -56,7 +75,7 @@ def compile_ptx(kernel: Callable[..., None], capability: tuple[int, ...]) -> str
             "NUMBA_ENABLE_CUDASIM is set, so Numba cannot compile for a GPU; unset it, or use the cpu or cudasim executor"
         )
     try:
-        with _without_device(capability):
+        with _adapted_numba(capability):
             ptx, _ = cuda.compile_ptx(kernel, types.void(types.int64), cc=capability)
     except (ImportError, OSError, RuntimeError) as error:
         if "nvvm" in str(error).lower() or "nvrtc" in str(error).lower():

@@ -85,4 +85,5 @@ def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int) -> 
         3: lambda address, a, b, c: lambda address, a, b, c: emit(address, a, b, c),
         4: lambda address, a, b, c, d: lambda address, a, b, c, d: emit(address, a, b, c, d),
     }
-    overload(twin)(calls[ndim])
+    # Numba lets only inlined functions return an array that they were not given.
+    overload(twin, inline="always")(calls[ndim])
