@@ -211,7 +211,7 @@ LAUNCH_GRID_QUEUE = 12  # address of int32[grids]
 LAUNCH_WORKER_POINTER = 13  # address of int64[workers + 1]
 LAUNCH_WORKER_TASK = 14  # address of int32[...]
 LAUNCH_ENTRIES = 15  # address of int64[entries, 4]
-LAUNCH_INITIAL = 16  # address of int64[rows, 3]: queue, grid, first tasks of it (-1: all); or -1, event tensor, 0
+LAUNCH_INITIAL = 16  # address of int64[rows, 3], see Scheduled.initial_queue
 LAUNCH_INITIAL_COUNT = 17
 LAUNCH_PATCHES = 18  # address of int32[patches, 2]: word, scalar
 LAUNCH_PATCH_COUNT = 19
@@ -226,6 +226,7 @@ LAUNCH_EARLY = 27  # 1: push tasks when their producers have been dispatched, wh
 LAUNCH_DELAY = 28  # largest random delay before a notify, ns (tests of late producers); 0: none
 LAUNCH_SEED = 29
 LAUNCH_WORKERS = 30
+LAUNCH_ENTRY_COUNT = 31
 LAUNCH_COUNT = 32
 
 # -- scheduling entries (see etproto.scheduled) ---------------------------------------------------------------------------

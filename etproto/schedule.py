@@ -203,6 +203,8 @@ def _initial(lowered: Lowered, grid_queue: np.ndarray) -> np.ndarray:
             tasks = lowered.task_arrays
             roots = int((np.diff(tasks.wait_ptr) == 0).sum()) if tasks is not None else 0
             rows.append((queue, grid, roots))  # rows are in topological order by levels, so the roots come first
+        elif queue >= 0 and all(_may_be_empty(words, edge) for edge in edges if words[edge + L.EDGE_TRIGGERS]):
+            rows.append((-2, grid, 0))
     for event in range(words[L.HEADER_EVENT_COUNT]):
         record = words[L.HEADER_EVENTS] + event * L.EVENT_WORDS
         form, need = words[record + L.EVENT_NEED_FORM], words[record + L.EVENT_NEED]
@@ -214,6 +216,13 @@ def _initial(lowered: Lowered, grid_queue: np.ndarray) -> np.ndarray:
         if zero and cells and words[record + L.EVENT_TRIGGER_COUNT]:
             rows.append((-1, event, 0))
     return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _may_be_empty(words: np.ndarray, edge: int) -> bool:
+    """Whether an edge may name no cell for some task: a clipped range, an empty list."""
+    first, count = words[edge + L.EDGE_FIRST_DIMENSION], words[edge + L.EDGE_DIMENSIONS]
+    forms = words[first + np.arange(count) * L.DIMENSION_WORDS + L.DIMENSION_FORM]
+    return bool((forms != L.FORM_POINT).any())
 
 
 def _capacities(lowered: Lowered, grid_queue: np.ndarray, queues: int, asked: int | None) -> np.ndarray:

@@ -28,13 +28,14 @@ layout tasks expressions kernels.ptx
 trace
 tile_kind kernels.tiles
 graph readers generators dependence graph_expand program edge_map regions needs numbering cells expand
-lowering encoding triggers
-scheduled schedulers
+lowering lowering_graph encoding triggers
+scheduled schedulers schedule
 check
 kernels
 executors
 models
-cli __main__ __init__
+doctor
+cli demo __main__ __init__
 """
 LAYERS = [line.split() for line in TABLE.split("\n") if line]
 

@@ -17,12 +17,14 @@ import numpy as np
 from etproto.cells import cell_name, edge_cells, per_cell
 from etproto.check.happens_before import LIMIT, finished_at, happens_before
 from etproto.check.naming import some_tasks
+from etproto.check.regions import writing_rows
 from etproto.dependence import transpose
 from etproto.edge_map import Gather, run_time_tensors
 from etproto.errors import ProgramError
 from etproto.expand import expand
 from etproto.numbering import number
 from etproto.program import Edge, Grid, Instance, Program
+from etproto.tasks import TaskArrays
 
 __all__ = ["check_reads", "check_writers_done"]
 
@@ -119,8 +121,19 @@ def check_writers_done(instance: Instance, tensors: Mapping[str, Any]) -> list[s
         return []
     try:
         tasks = expand(instance, tensors, grids=[grid.name for grid in known])
+        return _unfinished(instance, tasks, known, extents, tensors)
     except ProgramError as fault:
         return [str(fault)]
+
+
+def _unfinished(
+    instance: Instance,
+    tasks: TaskArrays,
+    known: list[Grid],
+    extents: list[tuple[Grid, _Reading]],
+    tensors: Mapping[str, Any],
+) -> list[str]:
+    program = instance.program
     if tasks.count > LIMIT:
         return []
     before, notifiers = happens_before(tasks), transpose(tasks.notify_ptr, tasks.notify_event, tasks.events)
@@ -135,10 +148,8 @@ def check_writers_done(instance: Instance, tensors: Mapping[str, Any]) -> list[s
         finished = np.any([finished_at(tasks, before, notifiers, cell) for cell in cells], axis=0)
         if is_open[cells].any() or waits_open[finished].any():
             continue
-        writers = [
-            program.parsed.index(writer) for writer in program.writers(reading.value) if writer in known
-        ]
-        missing = np.flatnonzero(np.isin(tasks.grid, writers) & ~finished)
+        writers = writing_rows(instance, tasks, reading.value, tensors)
+        missing = writers[~finished[writers]]
         if len(missing):
             names = ", ".join(cell_name(instance, cell) for cell in cells)
             faults.append(

@@ -21,7 +21,7 @@ from etproto.expand import operand_values
 from etproto.program import Grid, Instance, Program, Tensor
 from etproto.tasks import TaskArrays
 
-__all__ = ["check_regions"]
+__all__ = ["check_regions", "writing_rows"]
 
 _MOST_BOXES = 256  # boxes that one read is compared with exactly
 
@@ -77,6 +77,20 @@ def check_regions(
             if len(texts) > SHOWN:
                 kept.append(f"and {len(texts) - SHOWN} more faults of {tensor.name}")
     return errors, warnings
+
+
+def writing_rows(
+    instance: Instance, tasks: TaskArrays, tensor: str, tensors: Mapping[str, Any]
+) -> np.ndarray:
+    """Rows of the tasks that may write a tensor: int64[k], ascending."""
+    found = _all_accesses(instance, tasks, tensors).get(tensor)
+    rows = np.empty(0, np.int64) if found is None else found.row[found.writes]
+    unknown = [
+        index
+        for index, grid in enumerate(instance.program.parsed)
+        if grid.kind.data_dependent and grid in instance.program.writers(tensor)
+    ]
+    return np.union1d(rows, np.flatnonzero(np.isin(tasks.grid, unknown)))
 
 
 def _is_produced(program: Program, tensor: str) -> bool:

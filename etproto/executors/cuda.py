@@ -24,7 +24,7 @@ from etproto.kernels.cache import load_binary, store_binary
 from etproto.kernels.compile import compile_ptx, entry_name
 from etproto.kernels.fingerprint import fingerprint
 from etproto.kernels.reset import reset
-from etproto.kernels.source import kernel_function
+from etproto.kernels.source import fits_shared_tables, kernel_function
 from etproto.scheduled import Scheduled
 from etproto.tile_kind import TileKind
 from etproto.trace import Trace
@@ -58,8 +58,8 @@ def _compiled(function: Callable[..., None], facts: DeviceFacts) -> Compiled:
 
 
 @lru_cache(maxsize=64)
-def _worker(kinds: tuple[TileKind, ...], facts: DeviceFacts) -> Compiled:
-    return _compiled(kernel_function(kinds), facts)
+def _worker(kinds: tuple[TileKind, ...], shared_tables: bool, facts: DeviceFacts) -> Compiled:
+    return _compiled(kernel_function(kinds, shared_tables=shared_tables), facts)
 
 
 @lru_cache(maxsize=4)
@@ -67,15 +67,20 @@ def _reset(facts: DeviceFacts) -> Compiled:
     return _compiled(reset, facts)
 
 
-def compiled_kernel(kinds: tuple[TileKind, ...]) -> Compiled:
-    """The worker kernel for a set of kinds: from this process, from the disk cache, or compiled now."""
-    return _worker(kinds, device_facts())
+def compiled_kernel(kinds: tuple[TileKind, ...], *, shared_tables: bool = True) -> Compiled:
+    """The worker kernel for a set of tile kinds: from this process, from the disk cache, or compiled now.
+
+    `shared_tables` as `etproto.kernels.source.fits_shared_tables` answers for the schedule.
+    """
+    return _worker(kinds, shared_tables, device_facts())
 
 
-def resident_limit(kinds: tuple[TileKind, ...], threads: int = THREADS) -> tuple[int, str]:
+def resident_limit(
+    kinds: tuple[TileKind, ...], threads: int = THREADS, *, shared_tables: bool = True
+) -> tuple[int, str]:
     """Most workers that the device holds at once for the kernel really compiled, and why that many."""
     facts = device_facts()
-    kernel = _worker(kinds, facts).kernel
+    kernel = _worker(kinds, shared_tables, facts).kernel
     blocks = kernel.resident_blocks(threads)
     why = (
         f"{blocks} blocks of {threads} threads on each of {facts.processors} multiprocessors"
@@ -233,7 +238,6 @@ def device_trace(
         executor=executor,
         schedule=scheduled.schedule,
         policy=scheduled.policy,
-        workers=scheduled.workers,
         kind_name=tasks.kind_name if table and tasks is not None else tuple(kind.name for kind in lowered.kinds),
         grid_name=lowered.grid_name,
         grid_ndim=tuple(int(lowered.words[g + L.GRID_DIMENSIONS]) for g in grids) if tasks is None else tasks.grid_ndim,
@@ -273,8 +277,9 @@ def load(
 
     options = options or LaunchOptions()
     facts = device_facts()
-    worker = _worker(scheduled.lowered.kinds, facts)
-    allowed, why = resident_limit(scheduled.lowered.kinds, threads)
+    kinds, shared_tables = scheduled.lowered.kinds, fits_shared_tables(scheduled)
+    worker = compiled_kernel(kinds, shared_tables=shared_tables)
+    allowed, why = resident_limit(kinds, threads, shared_tables=shared_tables)
     if scheduled.workers > allowed:
         raise ResidencyError(
             f"{scheduled.lowered.name}: {scheduled.workers} workers asked for, at most {allowed} are resident at once on {facts.name}: {why};"

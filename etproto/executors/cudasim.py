@@ -19,7 +19,7 @@ from etproto.executors.report import raise_for_status
 from etproto.executors.simulator import MOST_THREADS, launch_simulated
 from etproto.executors.tensors import check_tensors
 from etproto.kernels.reset import reset
-from etproto.kernels.source import kernel_function
+from etproto.kernels.source import fits_shared_tables, kernel_function
 from etproto.scheduled import Scheduled
 from etproto.trace import Trace
 
@@ -92,7 +92,7 @@ def run(
     )
     argument = (block.ctypes.data,)
     launch_simulated(reset, 1, threads, argument, timeout_s=timeout_s)
-    worker = kernel_function(lowered.kinds)
+    worker = kernel_function(lowered.kinds, shared_tables=fits_shared_tables(scheduled))
     launch_simulated(worker, scheduled.workers, threads, argument, timeout_s=timeout_s)
     raise_for_status(scheduled, arrays["CONTROL"], arrays["COUNTERS"], arrays["STATES"], tensors)
     records = arrays.get("TRACE", np.zeros((scheduled.workers, 0, L.TRACE_WORDS), np.int64))

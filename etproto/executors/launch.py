@@ -117,4 +117,5 @@ def launch_block(
     block[L.LAUNCH_DELAY] = options.delay_ns
     block[L.LAUNCH_SEED] = options.seed
     block[L.LAUNCH_WORKERS] = scheduled.workers
+    block[L.LAUNCH_ENTRY_COUNT] = len(scheduled.entries)
     return block

@@ -20,9 +20,15 @@ from etproto.kernels.decode import grid_of_task, map_coordinate, task_coordinate
 from etproto.kernels.ptx.inline import device_function
 from etproto.kernels.ptx.timer import clock64
 from etproto.kernels.ptx.views import array_view
+from etproto.scheduled import Scheduled
 from etproto.tile_kind import TileKind
 
-__all__ = ["kernel_source", "kernel_function"]
+__all__ = ["TABLE_WORDS", "fits_shared_tables", "kernel_function", "kernel_source"]
+
+#: Records, pointers and entries of a program up to this many words are read from shared memory (8 KB).
+TABLE_WORDS = 1024
+
+STATIC_SHARED_BYTES = 48 * 1024  # what CUDA lets a kernel declare
 
 _HEAD = '''\
 def worker(launch_address):
@@ -33,14 +39,15 @@ def worker(launch_address):
     for field in range(cuda.threadIdx.x, L.LAUNCH_COUNT, cuda.blockDim.x):
         launch[field] = given[field]
     cuda.syncthreads()
-    words = view_int64_1(launch[L.LAUNCH_WORDS], launch[L.LAUNCH_WORD_COUNT])
-    pointers = view_int64_1(launch[L.LAUNCH_POINTERS], launch[L.LAUNCH_POINTER_COUNT])
-    me = cuda.blockIdx.x + 0 * launch[0]
+{tables}    me = cuda.blockIdx.x + 0 * launch[0]
     workers = cuda.gridDim.x + 0 * launch[0]
     leader = cuda.threadIdx.x == 0
     if leader:
         portable.start_worker(launch, me)
-    position = view_int64_1(launch[L.LAUNCH_WORKER_POINTER], workers + 1)[me]
+    lists = view_int64_1(launch[L.LAUNCH_WORKER_POINTER], workers + 1)
+    position = lists[me]
+    last_position = lists[me + 1]
+    finished = 0 * me
     step = 0 * me
     offset = 0 * me
     turn = 0
@@ -51,7 +58,7 @@ def worker(launch_address):
         if not starting:
             if leader:
                 task, position, step, offset = portable.next_task(
-                    launch, words, pointers, workers, me, position, step, offset
+                    launch, words, pointers, entries, workers, me, last_position, position, step, offset
                 )
                 shared[sync.SHARED_TASK + turn] = task
             cuda.syncthreads()
@@ -86,6 +93,25 @@ def worker(launch_address):
                         start = clock64()
 '''
 
+_GLOBAL_TABLES = """\
+    words = view_int64_1(launch[L.LAUNCH_WORDS], launch[L.LAUNCH_WORD_COUNT])
+    pointers = view_int64_1(launch[L.LAUNCH_POINTERS], launch[L.LAUNCH_POINTER_COUNT])
+    entries = view_int64_1(launch[L.LAUNCH_ENTRIES], launch[L.LAUNCH_ENTRY_COUNT] * L.ENTRY_WORDS)
+"""
+
+_SHARED_TABLES = """\
+    tables = cuda.shared.array({table_words}, int64)
+    pointers_at = launch[L.LAUNCH_WORD_COUNT]
+    entries_at = pointers_at + launch[L.LAUNCH_POINTER_COUNT]
+    portable.copy_table(tables, 0, launch[L.LAUNCH_WORDS], pointers_at)
+    portable.copy_table(tables, pointers_at, launch[L.LAUNCH_POINTERS], launch[L.LAUNCH_POINTER_COUNT])
+    portable.copy_table(tables, entries_at, launch[L.LAUNCH_ENTRIES], launch[L.LAUNCH_ENTRY_COUNT] * L.ENTRY_WORDS)
+    words = tables
+    pointers = tables[pointers_at:]
+    entries = tables[entries_at:]
+    cuda.syncthreads()
+"""
+
 _TAIL = """\
                         end = portable.end_body(launch, me, task)
                 if state == portable.RUN:
@@ -96,14 +122,15 @@ _TAIL = """\
             if state == portable.STOP:
                 running = False
             elif state == portable.RUN and leader:
-                portable.end_task(launch, words, pointers, me, grid, task, start, end)
+                finished += 1
+                portable.end_task(launch, words, pointers, me, grid, task, finished, start, end)
             starting = False
     if leader:
         portable.end_worker(launch, me)
 """
 
 
-def kernel_source(kinds: Sequence[TileKind]) -> str:
+def kernel_source(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> str:
     """Python source of the worker kernel for `kinds`, kind numbers being positions in it.
 
     Raises
@@ -119,7 +146,8 @@ def kernel_source(kinds: Sequence[TileKind]) -> str:
     True
     """
     names = ", ".join(kind.name for kind in kinds)
-    lines = [_HEAD.format(kinds=names, launch_words=L.LAUNCH_COUNT, shared_words=sync.SHARED_WORDS)]
+    tables = _SHARED_TABLES.format(table_words=TABLE_WORDS) if shared_tables else _GLOBAL_TABLES
+    lines = [_HEAD.format(kinds=names, launch_words=L.LAUNCH_COUNT, shared_words=sync.SHARED_WORDS, tables=tables)]
     indent = " " * 24
     for number, kind in enumerate(kinds):
         if kind.portable is None:
@@ -143,9 +171,17 @@ def kernel_source(kinds: Sequence[TileKind]) -> str:
     return "".join(lines) + _TAIL
 
 
-def kernel_function(kinds: Sequence[TileKind]) -> Callable[[int], None]:
+def fits_shared_tables(scheduled: Scheduled) -> bool:
+    """Whether the records of a schedule go into the worker's shared memory, beside what its tile kinds ask for."""
+    lowered = scheduled.lowered
+    words = len(lowered.words) + len(lowered.buffers) + scheduled.entries.size
+    static = 8 * (TABLE_WORDS + L.LAUNCH_COUNT + sync.SHARED_WORDS) + sum(kind.shared_bytes for kind in lowered.kinds)
+    return words <= TABLE_WORDS and static <= STATIC_SHARED_BYTES
+
+
+def kernel_function(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> Callable[[int], None]:
     """The worker kernel as a Python function whose source `inspect`, tracebacks and line information can find."""
-    source = kernel_source(kinds)
+    source = kernel_source(kinds, shared_tables=shared_tables)
     filename = f"<etproto worker {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     names: dict[str, Any] = {

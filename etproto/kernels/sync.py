@@ -17,6 +17,7 @@ from etproto.kernels.decode import (
     edge_cell,
     edge_count,
     event_need,
+    grid_count,
     map_coordinate,
     ready_need,
     trigger_count,
@@ -30,7 +31,9 @@ from etproto.kernels.ptx.memory import (
     load_acquire_int32,
     load_acquire_int64,
     load_int32,
+    load_int64,
     reduce_release_int32,
+    store_relaxed_int64,
     store_release_int64,
 )
 from etproto.kernels.ptx.timer import globaltimer, nanosleep
@@ -56,11 +59,11 @@ def fail(launch, status, worker, task, event, value, limit):
     """One thread: end the run with an error; the first to come is the one reported."""
     control = launch[L.LAUNCH_CONTROL]
     if atomic_compare_swap_int64(control, L.CONTROL_STATUS, L.STATUS_RUNNING, status) == L.STATUS_RUNNING:
-        store_release_int64(control, L.CONTROL_ERROR, worker)
-        store_release_int64(control, L.CONTROL_ERROR + 1, task)
-        store_release_int64(control, L.CONTROL_ERROR + 2, event)
-        store_release_int64(control, L.CONTROL_ERROR + 3, value)
-        store_release_int64(control, L.CONTROL_ERROR + 4, limit)
+        store_relaxed_int64(control, L.CONTROL_ERROR, worker)
+        store_relaxed_int64(control, L.CONTROL_ERROR + 1, task)
+        store_relaxed_int64(control, L.CONTROL_ERROR + 2, event)
+        store_relaxed_int64(control, L.CONTROL_ERROR + 3, value)
+        store_relaxed_int64(control, L.CONTROL_ERROR + 4, limit)
 
 
 @device_function
@@ -99,7 +102,7 @@ def poll_event(launch, workers, worker, task, cell, need):
     going = True
     if not done:
         state = worker * L.STATE_WORDS
-        store_release_int64(launch[L.LAUNCH_STATES], state + L.STATE_EVENT, cell)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_EVENT, cell)
         deadline = globaltimer() + launch[L.LAUNCH_WATCHDOG]
         progress = deadline * 0 - 1
         polls = 0
@@ -108,7 +111,7 @@ def poll_event(launch, workers, worker, task, cell, need):
             done = satisfied(load_acquire_int32(counters, cell), need)
             if not done:
                 going, deadline, progress = keep_waiting(launch, workers, worker, task, cell, polls, deadline, progress)
-        store_release_int64(launch[L.LAUNCH_STATES], state + L.STATE_EVENT, -1)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_EVENT, -1)
     return done
 
 
@@ -135,7 +138,7 @@ def wait_edges(launch, words, pointers, workers, worker, grid, task, epoch, firs
 def notify_edges(launch, words, pointers, shared, worker, grid, task, epoch, phase, x, y, z, w):
     """Notify every event of a task, and push what those whose need is met by it trigger.
 
-    Phases: START, once a launch, no task: push what event cells that need nothing trigger. DISPATCHED: a worker has taken the
+    Phases: START, once a launch, no task: push tasks that wait for nothing, and what event cells that need nothing trigger. DISPATCHED: a worker has taken the
     task; counts on events that may be pushed early. COMPLETED: the body has run.
 
     Comes after a barrier. Cells go in batches of one a thread; met cells are listed in shared memory for all threads to push.
@@ -146,10 +149,11 @@ def notify_edges(launch, words, pointers, shared, worker, grid, task, epoch, pha
     edges = words[grid + L.GRID_NOTIFY_COUNT]
     if phase == START:
         edges = launch[L.LAUNCH_INITIAL_COUNT]
+        _push_unwaiting(launch, words, pointers, worker)
     for row in range(edges):
         number = words[edge + L.EDGE_EVENT]
         if phase == START:
-            number = load_acquire_int64(launch[L.LAUNCH_INITIAL], 3 * row + 1)
+            number = load_int64(launch[L.LAUNCH_INITIAL], 3 * row + 1)
         event = words[L.HEADER_EVENTS] + number * L.EVENT_WORDS
         early = words[event + L.EVENT_EARLY] * launch[L.LAUNCH_EARLY]
         triggers = launch[L.LAUNCH_QUEUE_COUNT] > 0 and words[event + L.EVENT_TRIGGER_COUNT] > 0
@@ -160,7 +164,7 @@ def notify_edges(launch, words, pointers, shared, worker, grid, task, epoch, pha
         if phase == DISPATCHED:
             offset = words[L.HEADER_CELLS]
         if phase == START:
-            if load_acquire_int64(launch[L.LAUNCH_INITIAL], 3 * row) < 0:
+            if load_int64(launch[L.LAUNCH_INITIAL], 3 * row) == -1:
                 count = number * 0 + 1
         elif phase == COMPLETED or early == 1:
             count = edge_count(words, pointers, edge, x, y, z, w)
@@ -246,10 +250,30 @@ def _push_triggered(launch, words, pointers, shared, worker, trigger, event, cel
                 ready = 2 * words[L.HEADER_CELLS] + first + local
                 seen = atomic_add_acq_rel_int32(launch[L.LAUNCH_COUNTERS], ready, 1) + 1
                 if ((seen - ready_need(words, pointers, grid, x, y, z, w) * epoch) & 0xFFFFFFFF) == 0:
-                    atomic_add_acq_rel_int64(launch[L.LAUNCH_CONTROL], L.CONTROL_LIVE, 1)
-                    tail = L.CONTROL_QUEUES + queue * L.QUEUE_WORDS + L.QUEUE_TAIL
-                    push(launch, worker, queue, atomic_add_acq_rel_int64(launch[L.LAUNCH_CONTROL], tail, 1), first + local)
+                    _push_one(launch, worker, queue, first + local)
         cuda.syncthreads()
+
+
+@device_function
+def _push_unwaiting(launch, words, pointers, worker):
+    """All threads, once a launch: push the tasks that wait for no cell at all, in grids where only some do (rows -2)."""
+    for row in range(launch[L.LAUNCH_INITIAL_COUNT]):
+        if load_int64(launch[L.LAUNCH_INITIAL], 3 * row) == -2:
+            number = load_int64(launch[L.LAUNCH_INITIAL], 3 * row + 1)
+            grid = words[L.HEADER_GRIDS] + number * L.GRID_WORDS
+            queue = load_int32(launch[L.LAUNCH_GRID_QUEUE], number)
+            for local in range(cuda.threadIdx.x, grid_count(words, pointers, grid), cuda.blockDim.x):
+                x, y, z, w = map_coordinate(words, pointers, grid, local)
+                if ready_need(words, pointers, grid, x, y, z, w) == 0:
+                    _push_one(launch, worker, queue, words[grid + L.GRID_FIRST] + local)
+
+
+@device_function
+def _push_one(launch, worker, queue, task):
+    """One thread: count a task as live, claim a ticket and push it."""
+    atomic_add_acq_rel_int64(launch[L.LAUNCH_CONTROL], L.CONTROL_LIVE, 1)
+    tail = L.CONTROL_QUEUES + queue * L.QUEUE_WORDS + L.QUEUE_TAIL
+    push(launch, worker, queue, atomic_add_acq_rel_int64(launch[L.LAUNCH_CONTROL], tail, 1), task)
 
 
 @device_function
@@ -266,9 +290,9 @@ def _reserve(launch, shared, queue, count):
 def push(launch, worker, queue, ticket, task):
     """One thread: put a task into the slot of a ticket. A slot is reused only after the pop of the pass before has emptied it."""
     row = launch[L.LAUNCH_QUEUES] + queue * (8 * L.QUEUE_FIELDS)
-    bits = load_acquire_int64(row, L.QUEUE_CAPACITY_BITS)
+    bits = load_int64(row, L.QUEUE_CAPACITY_BITS)
     capacity = (ticket * 0 + 1) << bits
-    slot = load_acquire_int64(row, L.QUEUE_FIRST_SLOT) + (ticket & (capacity - 1))
+    slot = load_int64(row, L.QUEUE_FIRST_SLOT) + (ticket & (capacity - 1))
     turn = ticket >> bits
     free = turn == 0
     while not free:
@@ -292,8 +316,8 @@ def pop(launch, workers, worker, queue, limit):
     task = ticket * 0 + DRAINED
     if limit < 0 or ticket < limit:
         row = launch[L.LAUNCH_QUEUES] + queue * (8 * L.QUEUE_FIELDS)
-        bits = load_acquire_int64(row, L.QUEUE_CAPACITY_BITS)
-        slot = load_acquire_int64(row, L.QUEUE_FIRST_SLOT) + (ticket & (((ticket * 0 + 1) << bits) - 1))
+        bits = load_int64(row, L.QUEUE_CAPACITY_BITS)
+        slot = load_int64(row, L.QUEUE_FIRST_SLOT) + (ticket & (((ticket * 0 + 1) << bits) - 1))
         turn = ticket >> bits
         deadline = globaltimer() + launch[L.LAUNCH_WATCHDOG]
         progress = deadline * 0 - 1

@@ -12,7 +12,7 @@ from etproto import layout as L
 from etproto.kernels.decode import edge_cell, event_need, grid_count, map_coordinate, task_coordinate
 from etproto.kernels.ptx.inline import device_function
 from etproto.kernels.ptx.integer import floor_modulo
-from etproto.kernels.ptx.memory import load_acquire_int64, load_int32, store_release_int64
+from etproto.kernels.ptx.memory import load_int32, load_int64, store_relaxed_int64
 from etproto.kernels.ptx.timer import clock64, globaltimer, nanosleep, processor
 from etproto.kernels.sync import (
     STOPPED,
@@ -24,10 +24,17 @@ from etproto.kernels.sync import (
 )
 from etproto.scheduled import ENTRY_DRAIN, ENTRY_STRIDE_BOUND, PATTERN_ZIGZAG
 
-__all__ = ["start_worker", "next_task", "begin_task", "end_body", "end_task", "end_worker", "task_kind", "task_operands",
+__all__ = ["copy_table", "start_worker", "next_task", "begin_task", "end_body", "end_task", "end_worker", "task_kind", "task_operands",
     "task_argument", "RUN", "SKIP", "STOP"]
 
 RUN, SKIP, STOP = 1, 0, -1
+
+
+@device_function
+def copy_table(shared, first, address, count):
+    """All threads: copy `count` words to shared memory from word `first` on. A barrier must follow."""
+    for number in range(cuda.threadIdx.x, count, cuda.blockDim.x):
+        shared[first + number] = load_int64(address, number)
 
 
 @device_function
@@ -35,25 +42,25 @@ def start_worker(launch, worker):
     """One thread: open the trace header."""
     if launch[L.LAUNCH_TRACE] != 0:
         header = worker * L.TRACE_HEADER_WORDS
-        store_release_int64(launch[L.LAUNCH_TRACE_HEADERS], header, processor())
-        store_release_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 1, clock64())
-        store_release_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 2, globaltimer())
+        store_relaxed_int64(launch[L.LAUNCH_TRACE_HEADERS], header, processor())
+        store_relaxed_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 1, clock64())
+        store_relaxed_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 2, globaltimer())
 
 
 @device_function
 def end_worker(launch, worker):
     """One thread: close the trace header."""
-    store_release_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_DONE)
+    store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_DONE)
     if launch[L.LAUNCH_TRACE] != 0:
         header = worker * L.TRACE_HEADER_WORDS
-        store_release_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 3, clock64())
-        store_release_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 4, globaltimer())
+        store_relaxed_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 3, clock64())
+        store_relaxed_int64(launch[L.LAUNCH_TRACE_HEADERS], header + 4, globaltimer())
 
 
 @device_function
 def ends_when_none_live(launch):
     """Whether the run ends when no live task is left: so it does when one queue feeds every grid."""
-    return launch[L.LAUNCH_QUEUE_COUNT] > 0 and load_acquire_int64(launch[L.LAUNCH_QUEUES], L.QUEUE_GRID) < 0
+    return launch[L.LAUNCH_QUEUE_COUNT] > 0 and load_int64(launch[L.LAUNCH_QUEUES], L.QUEUE_GRID) < 0
 
 
 @device_function
@@ -88,26 +95,25 @@ def checked_count(launch, words, pointers, worker, grid):
 
 
 @device_function
-def next_task(launch, words, pointers, workers, worker, position, step, offset):
-    """One thread: the next task of this worker, or STOPPED.
+def next_task(launch, words, pointers, entries, workers, worker, last, position, step, offset):
+    """One thread: the next task of this worker, whose list ends at `last`, or STOPPED.
 
     Returns (task, position, step, offset): the last three say where to go on: place in the worker's list, step in the
     share that stands there, and tasks of the shares before it.
     """
     task = position * 0 + STOPPED
-    last = load_acquire_int64(launch[L.LAUNCH_WORKER_POINTER], worker + 1)
     while task < 0 and position < last:
         item = load_int32(launch[L.LAUNCH_WORKER_TASK], position)
         if item >= 0:
             task = item + position * 0
             position += 1
         else:
-            entry = launch[L.LAUNCH_ENTRIES] + (-1 - item) * (8 * L.ENTRY_WORDS)
-            operation = load_acquire_int64(entry, 0)
-            queue = load_acquire_int64(entry, 1)
+            entry = (-1 - item) * L.ENTRY_WORDS
+            operation = entries[entry]
+            queue = entries[entry + 1]
             fed = queue
             if operation == ENTRY_DRAIN:
-                fed = load_acquire_int64(launch[L.LAUNCH_QUEUES], queue * L.QUEUE_FIELDS + L.QUEUE_GRID)
+                fed = load_int64(launch[L.LAUNCH_QUEUES], queue * L.QUEUE_FIELDS + L.QUEUE_GRID)
             grid = words[L.HEADER_GRIDS] + max(fed, 0) * L.GRID_WORDS
             count = words[grid + L.GRID_BOUND]
             if operation != ENTRY_STRIDE_BOUND and fed >= 0:
@@ -123,7 +129,7 @@ def next_task(launch, words, pointers, workers, worker, position, step, offset):
                     limit = count * 0 - 1
                 start = clock64()
                 phase = worker * L.STATE_WORDS + L.STATE_PHASE
-                store_release_int64(launch[L.LAUNCH_STATES], phase, L.PHASE_POP)
+                store_relaxed_int64(launch[L.LAUNCH_STATES], phase, L.PHASE_POP)
                 task = pop(launch, workers, worker, queue, limit)
                 if task >= 0:
                     record_span(launch, worker, L.SPAN_POP, task, 0, 0, 0, 0, start, clock64(), 0, -1, 0)
@@ -132,8 +138,8 @@ def next_task(launch, words, pointers, workers, worker, position, step, offset):
                 else:
                     position += 1
             else:
-                lane = (worker + workers - floor_modulo(offset, workers)) % workers
-                if load_acquire_int64(entry, 2) == PATTERN_ZIGZAG and step % 2 == 1:
+                lane = floor_modulo(worker - offset, workers)
+                if entries[entry + 2] == PATTERN_ZIGZAG and step & 1 == 1:
                     lane = workers - 1 - lane
                 number = step * workers + lane
                 if number < count:
@@ -159,8 +165,8 @@ def begin_task(launch, words, pointers, workers, worker, grid, task):
     start = number * 0
     if cuda.threadIdx.x == 0:
         start = clock64()
-        store_release_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_TASK, task)
-        store_release_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_WAIT)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_TASK, task)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_WAIT)
     result = number * 0 + RUN
     x = number
     y = number * 0
@@ -197,7 +203,7 @@ def begin_task(launch, words, pointers, workers, worker, grid, task):
     if cuda.threadIdx.x == 0 and result == RUN:
         if waits and last > 0:
             record_span(launch, worker, L.SPAN_WAIT, task, x, y, z, w, start, clock64(), 0, -1, 1)
-        store_release_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_BODY)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_BODY)
     return result, x, y, z, w
 
 
@@ -208,7 +214,7 @@ def end_body(launch, worker, task):
     end = task * 0
     if cuda.threadIdx.x == 0:
         end = clock64()
-        store_release_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_NOTIFY)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_NOTIFY)
         if launch[L.LAUNCH_DELAY] > 0:
             _delay(launch, task)
     if launch[L.LAUNCH_DELAY] > 0:
@@ -217,13 +223,12 @@ def end_body(launch, worker, task):
 
 
 @device_function
-def end_task(launch, words, pointers, worker, grid, task, start, end):
-    """One thread, after the notifications: count the task as finished and record its spans."""
+def end_task(launch, words, pointers, worker, grid, task, finished, start, end):
+    """One thread, after the notifications: `finished` tasks of this worker are done now; record the task's spans."""
     state = worker * L.STATE_WORDS
     if task >= 0:
-        finished = load_acquire_int64(launch[L.LAUNCH_STATES], state + L.STATE_FINISHED) + 1
-        store_release_int64(launch[L.LAUNCH_STATES], state + L.STATE_FINISHED, finished)
-        store_release_int64(launch[L.LAUNCH_STATES], state + L.STATE_TASK, -1)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_FINISHED, finished)
+        store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_TASK, -1)
         if launch[L.LAUNCH_TRACE] != 0:
             x, y, z, w = task_coordinate(words, pointers, grid, task - words[grid + L.GRID_FIRST])
             epoch = words[grid + L.GRID_EPOCH]
@@ -276,16 +281,16 @@ def task_argument(words, pointers, grid, task):
 def record_span(launch, worker, span, task, x, y, z, w, start, end, ready, event, epoch):
     """One thread: append a trace record; past the capacity it is only counted."""
     if launch[L.LAUNCH_TRACE] != 0:
-        number = load_acquire_int64(launch[L.LAUNCH_TRACE_COUNT], worker)
-        store_release_int64(launch[L.LAUNCH_TRACE_COUNT], worker, number + 1)
+        number = load_int64(launch[L.LAUNCH_TRACE_COUNT], worker)
+        store_relaxed_int64(launch[L.LAUNCH_TRACE_COUNT], worker, number + 1)
         if number < launch[L.LAUNCH_TRACE_CAPACITY]:
             at = (worker * launch[L.LAUNCH_TRACE_CAPACITY] + number) * L.TRACE_WORDS
             records = launch[L.LAUNCH_TRACE]
-            store_release_int64(records, at, span | (epoch << 16))
-            store_release_int64(records, at + 1, task)
-            store_release_int64(records, at + 2, x | (y << 32))
-            store_release_int64(records, at + 3, z | (w << 32))
-            store_release_int64(records, at + 4, start)
-            store_release_int64(records, at + 5, end)
-            store_release_int64(records, at + 6, ready)
-            store_release_int64(records, at + 7, event)
+            store_relaxed_int64(records, at, span | (epoch << 16))
+            store_relaxed_int64(records, at + 1, task)
+            store_relaxed_int64(records, at + 2, x | (y << 32))
+            store_relaxed_int64(records, at + 3, z | (w << 32))
+            store_relaxed_int64(records, at + 4, start)
+            store_relaxed_int64(records, at + 5, end)
+            store_relaxed_int64(records, at + 6, ready)
+            store_relaxed_int64(records, at + 7, event)

@@ -42,8 +42,8 @@ def test_waits_too():
     a = TaskGrid("a", kind("a"), (4,), notifies={E: "i->i"})
     b = TaskGrid("b", kind("b"), (4,), waits=[(E, "i->i"), (E, "i->:")])
     assert result(a, b).errors == (
-        "duplicate edge: task grid b waits for E by two edges, 'i->i' and 'i->:', which both name E[0] from b[0],"
-        " E[1] from b[1], E[2] from b[2], E[3] from b[3]",
+        "duplicate edge: task grid b waits for E by two edges, 'i->i' and 'i->:', which both name E[0] from"
+        " b[0], E[1] from b[1], E[2] from b[2], E[3] from b[3]",
     )
 
 

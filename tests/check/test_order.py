@@ -206,7 +206,7 @@ def test_graphs():
     assert good.stats == {"tasks": 7, "edges": 12, "events": 1, "critical_path": 2.0}
 
 
-# -- schedules ----------------------------------------------------------------------------------------------------
+# -- schedules ----------------------------------------------------------------------------------------
 
 
 def scheduled(lists, workers=None, *, instance=None, tasks=None, entries=(), grid_queue=(), queue_grid=()):

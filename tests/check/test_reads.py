@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from etproto.check import check
+from etproto.expand import grid_coordinates, operand_values
+from etproto.models.bucket_sum import MODEL
 from etproto.program import EventTensor, Program, TaskGrid, Tensor
 from etproto.tile_kind import Operand, TileKind
 
@@ -56,8 +58,8 @@ def test_a_path_may_go_through_other_grids():
     assert faults(router(notifies={KNOWN: "i->"}), middle, tiles) == []
     (fault,) = faults(router(), TaskGrid("start", kind("s"), (1,), notifies={KNOWN: "i->"}), middle, tiles)
     assert (
-        "count is read by task grid tiles (extent count[0]) with no event path from its writer, task grid router"
-        in fault
+        "count is read by task grid tiles (extent count[0]) with no event path from its writer, task grid"
+        " router" in fault
     )
 
 
@@ -129,8 +131,8 @@ def test_every_writer_comes_before_the_gate_of_an_extent(notify, wait, early):
     tiles = TaskGrid("tiles", kind("tile"), ("count[0]",), waits={KNOWN_EACH: wait}, bound=8)
     instance = Program("moe", (router(notifies={KNOWN_EACH: notify}), tiles)).bind()
     expected = (
-        "moe(): task grid tiles reads count (extent count[0]) once known_each[0] is satisfied, but router[1] may"
-        " write it later: every task that writes count must come before"
+        "moe(): task grid tiles reads count (extent count[0]) once known_each[0] is satisfied, but"
+        " router[1] may write it later: every task that writes count must come before"
     )
     for tensors in (None, {"count": np.array([3])}):
         assert (expected in check(instance, tensors).errors) == early
@@ -158,3 +160,35 @@ def test_unknown_values_are_a_warning():
     assert check(instance, {"count": np.array([9])}).errors == (
         "moe(): task grid tiles: extent 0 (count[0]) must be at most its bound 8, got 9",
     )
+
+
+def test_writers_that_declare_what_they_write():
+    def writes(i, count, expert):
+        return {"count": (slice(0, 1),)} if i == 0 else {"expert": (slice(0, 8),)}
+
+    operands = (Operand("count", "int32", 1, "out"), Operand("expert", "int32", 1, "out"))
+    for more in ({}, {"writes": writes}):
+        source = kind("route", 1, operands, **more)
+        route = TaskGrid(
+            "router", source, (2,), {"count": COUNT, "expert": EXPERT}, notifies={KNOWN_EACH: "i->i"}
+        )
+        tiles = TaskGrid("tiles", kind("tile"), ("count[0]",), waits={KNOWN_EACH: "i->0"}, bound=8)
+        found = check(Program("moe", (route, tiles)).bind())
+        assert found.ok == bool(more)
+
+
+def test_bucket_sum_with_the_values_of_a_run():
+    instance = MODEL.builder(rows=100, buckets=6)
+    tensors = MODEL.make_tensors(instance, np.random.default_rng(0))
+    known = {
+        tensor.name: tensors[tensor.name] for tensor in instance.program.tensors if tensor.dtype == "int32"
+    }
+    for grid in instance.program.parsed:  # grid by grid, so that values are there when they are read
+        coordinate, _ = grid_coordinates(instance, grid, known)
+        for task in coordinate[:, : grid.ndim].tolist():
+            grid.kind.reference(*task, *operand_values(instance, grid, tensors))
+    found = check(instance, tensors)
+    assert found.errors == () and found.warnings == ()
+    assert found.stats["tasks"] == 2 + 1 + 100 + int(tensors["chunks_of"].sum()) + 6
+    wrong = dict(tensors, rows_of=tensors["rows_of"] + 1)
+    assert "(rows_of), but only" in check(instance, wrong).errors[0]

@@ -91,8 +91,8 @@ def test_accumulation_needs_no_order_among_itself():
 def test_a_read_that_its_event_does_not_cover():
     found = result(partials("ij->j"), TaskGrid("final", FINAL, (4,), {"b": B}, waits={DONE: "i->i"}))
     assert (
-        "unordered read: final[0] reads B[0:1, 1:2], which partial[0, 1] writes, and no event path orders them"
-        in found.errors
+        "unordered read: final[0] reads B[0:1, 1:2], which partial[0, 1] writes, and no event path orders"
+        " them" in found.errors
     )
 
 
@@ -103,8 +103,8 @@ def test_any_of_readers_may_touch_no_producer():
         TaskGrid("final", FINAL, (8,), {"b": B}, waits={any_: "i->i"}),
     )
     assert (
-        "final[0] reads B[0:1, 0:1], which partial[0, 0] writes, and no event path orders them (event any[0] is any_of:"
-        " final[0] may start after any one notification, so it may touch no notifier's region)"
+        "final[0] reads B[0:1, 0:1], which partial[0, 0] writes, and no event path orders them (event any[0]"
+        " is any_of: final[0] may start after any one notification, so it may touch no notifier's region)"
     ) in result(*grids).errors[0]
     other = TaskGrid(
         "other", kind("other", (Operand("c"),), 1, reads=row("c")), (8,), {"c": C}, waits={any_: "i->i"}
@@ -129,7 +129,8 @@ def test_a_tile_that_no_task_writes():
         TaskGrid("final", FINAL, (8,), {"b": B}, waits={DONE: "i->min(i, 5)"}),
     )
     assert found.errors[0].startswith(
-        "read of an unwritten tile: final[6] reads B[6:7, 0:4], but B[6:7, 0:4] is written by no task (declare"
+        "read of an unwritten tile: final[6] reads B[6:7, 0:4], but B[6:7, 0:4] is written by no task"
+        " (declare"
     )
     assert len(found.errors) == 2
 
@@ -179,8 +180,8 @@ def test_undeclared_regions_are_warnings():
     vague = kind("vague", (Operand("b", mode="out"),))
     found = result(TaskGrid("vague", vague, (2,), {"b": B}))
     assert found.ok and found.warnings == (
-        "unordered writers: vague[0] and vague[1] both write B[0:8, 0:4] (a tile kind that declares no regions counts"
-        " as touching everything)",
+        "unordered writers: vague[0] and vague[1] both write B[0:8, 0:4] (a tile kind that declares no"
+        " regions counts as touching everything)",
     )
 
 

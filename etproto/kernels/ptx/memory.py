@@ -12,9 +12,11 @@ from etproto.kernels.ptx.inline import intrinsic_with_twin
 
 __all__ = [
     "load_int32",
+    "load_int64",
     "load_acquire_int32",
     "load_acquire_int64",
     "load_acquire_sys_int32",
+    "store_relaxed_int64",
     "store_release_int64",
     "reduce_release_int32",
     "reduce_release_sys_int32",
@@ -49,6 +51,23 @@ def _at(operation: str, result: bool, size: int) -> str:
 def load_int32(address: int, index: int) -> int:
     """``ld.global.b32``: an ordinary load; what it reads was ordered by an acquire before it."""
     return _element(address, index, ctypes.c_int32).value
+
+
+@intrinsic_with_twin(_at("ld.global.b64 $0, [a];", True, 8), "=l,l,l,~{memory}", "int64", ("int64", "int64"))
+def load_int64(address: int, index: int) -> int:
+    """``ld.global.b64``: an ordinary load, for tables that no task writes."""
+    return _element(address, index, ctypes.c_int64).value
+
+
+@intrinsic_with_twin(
+    _at("st.relaxed.gpu.global.b64 [a], $2;", False, 8), "l,l,l,~{memory}", None, ("int64", "int64", "int64")
+)
+def store_relaxed_int64(address: int, index: int, value: int) -> None:
+    """``st.relaxed.gpu.global.b64``: state that others may look at without relying on an order, and trace records.
+
+    A release would wait for all earlier stores of the thread; nothing here needs that.
+    """
+    _element(address, index, ctypes.c_int64).value = int(value)
 
 
 @intrinsic_with_twin(_at("ld.acquire.gpu.global.b32 $0, [a];", True, 4), "=r,l,l,~{memory}", "int32", ("int64", "int64"))

@@ -89,6 +89,7 @@ def route(block: int, clip: bool = True) -> TileKind:
 
     return TileKind(
         name="route",
+        shared_bytes=4 * block,
         reference=reference,
         coordinates=1,
         operands=(

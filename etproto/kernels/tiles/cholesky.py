@@ -14,7 +14,7 @@ import numpy as np
 from numba import cuda, float32
 
 from etproto.errors import ProgramError
-from etproto.kernels.tiles.product import block_product
+from etproto.kernels.tiles.product import block_product, stage_bytes
 from etproto.tile_kind import Operand, TileKind
 
 __all__ = ["LARGEST_TILE", "OPERANDS", "cholesky_kinds"]
@@ -95,6 +95,7 @@ def _potrf(tile: int) -> TileKind:
                 a[base + row, base + column] = block[row, column] / math.sqrt(block[column, column])
 
     return TileKind(
+        shared_bytes=4 * tile * (tile + 1),
         name="potrf",
         reference=reference,
         coordinates=1,
@@ -135,6 +136,7 @@ def _trsm(tile: int) -> TileKind:
             b[top + row, base + column] /= factor[column, column]
 
     return TileKind(
+        shared_bytes=4 * tile * (tile + 1),
         name="trsm",
         reference=reference,
         coordinates=2,
@@ -163,6 +165,7 @@ def _updates(tile: int) -> tuple[TileKind, TileKind]:
         product(a, b, c, i * tile, j * tile, i * tile, j * tile, k * tile, k * tile + tile, False)
 
     syrk = TileKind(
+        shared_bytes=stage_bytes(tile, tile, min(tile, 16)),
         name="syrk",
         reference=syrk_reference,
         coordinates=2,
@@ -173,6 +176,7 @@ def _updates(tile: int) -> tuple[TileKind, TileKind]:
         cost=_cost("syrk", tile, 2),  # the portable body computes the whole tile
     )
     gemm = TileKind(
+        shared_bytes=0,  # the same product as syrk, so the same stages
         name="gemm",
         reference=gemm_reference,
         coordinates=3,

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from etproto.kernels.tiles.product import block_product
+from etproto.kernels.tiles.product import block_product, stage_bytes
 from etproto.tile_kind import Operand, TileKind
 
 __all__ = ["gemm_partial", "gemm_reduce", "slice_bounds"]
@@ -66,6 +66,7 @@ def gemm_partial(tile_m: int, tile_n: int, tile_k: int) -> TileKind:
 
     return TileKind(
         name="gemm_partial",
+        shared_bytes=stage_bytes(tile_m, tile_n, tile_k),
         reference=reference,
         coordinates=3,
         operands=(Operand("a"), Operand("b"), Operand("p", ndim=3, mode="out")),

@@ -12,7 +12,7 @@ from numba import cuda, float32
 
 from etproto.kernels.ptx.inline import device_function
 
-__all__ = ["block_product"]
+__all__ = ["block_product", "stage_bytes"]
 
 
 @cache
@@ -102,3 +102,14 @@ def block_product(
                                 out[m, n] = total[x * wide + y]
 
     return product
+
+
+def stage_bytes(tile_m: int, tile_n: int, tile_k: int) -> int:
+    """Shared memory of `block_product`: one stage of a and of b, with one element more in a row.
+
+    Examples
+    --------
+    >>> stage_bytes(64, 64, 16)
+    8320
+    """
+    return 4 * tile_k * (tile_m + tile_n + 2)

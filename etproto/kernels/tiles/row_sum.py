@@ -41,6 +41,7 @@ def _partial_portable(i, j, a, b):
 #: ``b[i, j, r] = sum of a[32 i + r, 32 j : 32 j + 32]`` for r < 32; a is (32 n, 128), b is (n, 4, 32).
 partial_sum = TileKind(
     name="partial_sum",
+    shared_bytes=4 * ROWS * _PIECES,
     reference=_partial_reference,
     coordinates=2,
     operands=(Operand("a"), Operand("b", ndim=3, mode="out")),

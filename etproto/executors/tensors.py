@@ -1,0 +1,122 @@
+"""What every executor asks of the arrays that it is given: the right names, types, shapes and layout, and no copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from etproto.errors import ProgramError
+from etproto.lowering import Lowered
+
+__all__ = ["check_tensors", "tensor_shapes"]
+
+
+def tensor_shapes(lowered: Lowered) -> dict[str, tuple[int, ...]]:
+    """Tensor name -> shape under the binding; buffers are sized for the symbols' bounds."""
+    if lowered.instance is None:
+        return {buffer.name: buffer.shape for buffer in lowered.buffers if buffer.contents is None}
+    return {tensor.name: lowered.instance.shape(tensor) for tensor in lowered.instance.program.tensors}
+
+
+def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bool | None = None) -> None:
+    """Refuse arrays that a run could not use as they are.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        The program; its tensors are the buffers without contents.
+    tensors : mapping
+        Tensor name -> array: anything with ``__cuda_array_interface__`` or ``__array_interface__``, or at least
+        ``dtype`` and ``shape``. Nothing is copied, and no data is looked at.
+    on_device : bool, optional
+        True: arrays must lie on a GPU. False: they must be NumPy arrays that can be written. None: either.
+
+    Raises
+    ------
+    ProgramError
+        A tensor without an array, an array without a tensor, or a wrong place, type, shape or layout; the text
+        names the tensor, what was expected and what was given.
+
+    Examples
+    --------
+    >>> from etproto.lowering import lower
+    >>> from etproto.models.splitk import program
+    >>> A, B, C = np.ones((64, 128), np.float32), np.ones((2, 4, 32), np.float32), np.ones((3, 32), np.float32)
+    >>> check_tensors(lower(program().bind(n=2)), {"A": A, "B": B, "C": C})
+    Traceback (most recent call last):
+    ...
+    etproto.errors.ProgramError: splitk(n=2): tensor C: expected shape (2, 32), got (3, 32)
+    """
+    shapes = tensor_shapes(lowered)
+    types = {buffer.name: buffer.dtype for buffer in lowered.buffers if buffer.contents is None}
+    missing = [name for name in shapes if name not in tensors]
+    if missing:
+        raise ProgramError(
+            f"{lowered.name}: expected an array for each tensor ({', '.join(shapes)}), got none for"
+            f" {', '.join(missing)}"
+        )
+    for name, array in tensors.items():
+        if name not in shapes:
+            known = ", ".join(shapes) or "none"
+            raise ProgramError(f"{lowered.name}: there is no tensor {name!r}; tensors are {known}")
+        where = f"{lowered.name}: tensor {name}"
+        _check_place(where, array, on_device)
+        dtype, shape, strides = _describe(where, array)
+        if dtype != np.dtype(types[name]):
+            raise ProgramError(f"{where}: expected dtype {types[name]}, got {dtype}")
+        if shape != shapes[name]:
+            raise ProgramError(f"{where}: expected shape {shapes[name]}, got {shape}")
+        if not _is_contiguous(shape, strides, dtype.itemsize):
+            raise ProgramError(
+                f"{where}: expected a C-contiguous array, got strides {strides} of shape {shape}; pass a contiguous"
+                f" copy, and take the results from it"
+            )
+
+
+def _check_place(where: str, array: Any, on_device: bool | None) -> None:
+    kind = f"{type(array).__module__}.{type(array).__qualname__}"
+    if on_device and not hasattr(array, "__cuda_array_interface__"):
+        raise ProgramError(
+            f"{where}: expected an array on the device (CuPy, PyTorch, Numba: with __cuda_array_interface__), got"
+            f" {kind}; copy it there first, since results are left where the arrays lie"
+        )
+    if on_device is False:
+        if not isinstance(array, np.ndarray):
+            raise ProgramError(f"{where}: expected a NumPy array, got {kind}")
+        if not array.flags.writeable:
+            raise ProgramError(f"{where}: expected an array that can be written, got a read-only one")
+
+
+def _describe(where: str, array: Any) -> tuple[np.dtype, tuple[int, ...], tuple[int, ...] | None]:
+    """(dtype, shape, strides in bytes, or None for a C-contiguous array)."""
+    interface = getattr(array, "__cuda_array_interface__", None) or getattr(
+        array, "__array_interface__", None
+    )
+    if interface is not None:
+        return np.dtype(interface["typestr"]), tuple(interface["shape"]), interface.get("strides")
+    try:
+        dtype = np.dtype(str(array.dtype).removeprefix("torch."))
+        shape = tuple(int(extent) for extent in array.shape)
+    except (AttributeError, TypeError):
+        raise ProgramError(
+            f"{where}: expected an array with a dtype and a shape, got {type(array).__qualname__}"
+        ) from None
+    contiguous = getattr(array, "is_contiguous", None)
+    return dtype, shape, None if contiguous is None or contiguous() else ()
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> bool:
+    """Whether elements lie row-major without gaps; strides of extents below 2 do not matter."""
+    if strides is None or math.prod(shape) == 0:
+        return True
+    step = itemsize
+    expected = []
+    for extent in reversed(shape):
+        expected.insert(0, step)
+        step *= extent
+    return len(strides) == len(shape) and all(
+        extent == 1 or got == want for extent, got, want in zip(shape, strides, expected, strict=True)
+    )
