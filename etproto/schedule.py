@@ -192,6 +192,7 @@ def _require_triggers(lowered: Lowered, grid: int) -> None:
 def _initial(lowered: Lowered, grid_queue: np.ndarray) -> np.ndarray:
     """What is ready before any task has run."""
     words = lowered.resolved_words()
+    symbolic = set(lowered.patches[:, 0].tolist())
     rows = []
     for grid, queue in enumerate(grid_queue.tolist()):
         record = words[L.HEADER_GRIDS] + grid * L.GRID_WORDS
@@ -209,11 +210,12 @@ def _initial(lowered: Lowered, grid_queue: np.ndarray) -> np.ndarray:
         record = words[L.HEADER_EVENTS] + event * L.EVENT_WORDS
         form, need = words[record + L.EVENT_NEED_FORM], words[record + L.EVENT_NEED]
         cells = words[record + L.EVENT_CELLS]
-        zero = need == 0 if form == L.NEED_SCALAR else False
+        # A need that depends on a symbol is asked for again at each launch, so that rebinding changes no row.
+        zero = form == L.NEED_SCALAR and (need == 0 or record + L.EVENT_NEED in symbolic)
         if form == L.NEED_TABLE:
             contents = lowered.buffers[need].contents
             zero = contents is not None and bool((contents[:cells] == 0).any())
-        if zero and cells and words[record + L.EVENT_TRIGGER_COUNT]:
+        if zero and words[record + L.EVENT_TRIGGER_COUNT]:
             rows.append((-1, event, 0))
     return np.array(rows, np.int64).reshape(-1, 3)
 

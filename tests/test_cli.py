@@ -409,3 +409,41 @@ def test_graphs_that_are_saved_can_be_run(etproto, tmp_path: Path) -> None:
     status, out, _ = etproto("run", tmp_path / "chain.npz", "--executor", "model", "--workers", 2, "--json")
     got = report(out)
     assert (status, got["lower_bound"], got["makespan"], got["time_unit"]) == (0, 6.0, 6.0, "us")
+
+
+# -- on a GPU -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["static", "dynamic", "mixed"])
+@pytest.mark.parametrize("program", SMALL)
+def test_run_on_the_gpu_is_the_default(etproto, program: str, kind: str) -> None:
+    status, out, err = etproto("run", program, "--set", SMALL[program], "--schedule", kind, "--json")
+    assert (status, err) == (0, "")
+    got = report(out)
+    assert (got["executor"], got["checked"], got["time_unit"]) == ("cuda", True, "ns")
+    assert got["max_rel_error"] >= 0
+    assert got["compile_s"] > 0
+    assert got["workers"] >= 2
+
+
+@pytest.mark.gpu
+def test_no_rows_on_the_gpu(etproto) -> None:
+    status, out, _ = etproto("run", "splitk", "--set", "n=0", "--executor", "cuda", "--json")
+    assert (status, report(out)["tasks"]) == (0, 0)
+
+
+@pytest.mark.gpu
+def test_a_graph_of_costs_on_the_gpu(etproto, graph_file) -> None:
+    file = graph_file("a [cost=500]; b [cost=500]; a -> b")
+    status, out, _ = etproto("run", file, "--executor", "cuda", "--workers", 2, "--json")
+    got = report(out)
+    assert (status, got["checked"], got["max_rel_error"]) == (0, True, None)
+    assert 0.99e6 <= got["makespan"] < 1e9
+
+
+@pytest.mark.gpu
+def test_more_workers_than_the_gpu_holds(etproto) -> None:
+    status, out, err = etproto("run", "splitk", "--set", "n=1", "--executor", "cuda", "--workers", 1_000_000)
+    assert (status, out) == (2, "")
+    assert "1000000 workers asked for" in err

@@ -1,4 +1,4 @@
-"""Every executor, under every schedule, gives the bits of its run with one worker, and what the cpu executor gives.
+"""Every executor, under every schedule, gives the bits of its run with one worker, and what cpu threads give.
 
 The cuda executor's part is `tests/gpu/test_agreement.py`.
 """

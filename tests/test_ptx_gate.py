@@ -31,7 +31,7 @@ from etproto.lowering_graph import lower_graph
 from etproto.models import MODELS
 
 CAPABILITIES = [(8, 0), (9, 0)]
-KERNELS = [*MODELS, "spin", "reset"]
+KERNELS = [*MODELS, "splitk, records in global memory", "spin", "reset"]
 CLOCKS = {"%globaltimer", "%clock64"}
 # The bundled programs' kinds work on float32 and int32 alone; a float64 literal would double their cost.
 DOUBLE = re.compile(r"\b(?:add|sub|mul|fma|div|rcp|sqrt|neg|abs|max|min)\.(?:r[nz]\.)?f64\b")
@@ -177,10 +177,10 @@ def ptx(name: str, capability: tuple[int, int]) -> str:
         return compile_ptx(reset, capability)
     if name == "spin":
         return compile_ptx(kernel_function((spin,)), capability)
-    model = MODELS[name]
+    model = MODELS[name.split(",")[0]]
     target = model.build()
     lowered = lower(target) if model.kinds is None else lower_graph(target, model.kinds(target))
-    return compile_ptx(kernel_function(lowered.kinds), capability)
+    return compile_ptx(kernel_function(lowered.kinds, shared_tables="," not in name), capability)
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=["sm_80", "sm_90"])
@@ -190,7 +190,7 @@ class TestKernels:
         assert bad_polls(ptx(name, capability)) == []
 
     def test_the_waits_of_the_protocol_are_loops(self, name, capability):
-        """Event counters (32 bits) and queue slots (64 bits) are polled inside loops, not only before them."""
+        """Event counters (32 bits) and queue slots (64 bits) are polled inside loops, not before them."""
         waiting = [i.text for loop in loops(ptx(name, capability)) if loop.waits() for i in loop.own]
         found = {size for text in waiting for size in re.findall(r"ld\.acquire\.gpu\.global\.(b\d\d)", text)}
         assert found == (set() if name == "reset" else {"b32", "b64"})

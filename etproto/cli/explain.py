@@ -5,9 +5,10 @@ from __future__ import annotations
 from etproto import layout as L
 from etproto.cli.target import Target
 from etproto.errors import ExecutorUnavailable
-from etproto.kernels.source import kernel_source
+from etproto.kernels.source import fits_shared_tables, kernel_source
 from etproto.lowering import Lowered
 from etproto.program import Instance
+from etproto.schedule import schedule
 
 __all__ = ["explain_target"]
 
@@ -25,7 +26,8 @@ def explain_target(target: Target) -> str:
     if isinstance(target.work, Instance):
         written = f"{target.work.program}\n\nbound: {written}"
     try:
-        source = kernel_source(lowered.kinds).rstrip()
+        fits = fits_shared_tables(schedule(lowered, workers=1))
+        source = kernel_source(lowered.kinds, shared_tables=fits).rstrip()
     except ExecutorUnavailable as error:
         source = f"none: {error}"
     parts = {

@@ -1,6 +1,6 @@
 """Who waits for what when a run has ended early: tasks, events with their counts, and who has not notified.
 
-An aborted run may have left run-time values unwritten, so only grids whose tasks can be evaluated are looked at.
+An aborted run may have left run-time values unwritten: only grids whose tasks can be evaluated are looked at.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from etproto.lowering import Lowered
 from etproto.tasks import TaskArrays
 from etproto.trace.records import rows_of
 
-__all__ = ["KnownTasks", "describe_no_progress", "known_tasks", "names"]
+__all__ = ["KnownTasks", "describe_no_progress", "known_tasks", "names", "needs", "waiting"]
 
 SHOWN = 8
 
 
 @dataclass(frozen=True)
 class KnownTasks:
-    """Tasks of a run as far as their grids could be evaluated; `complete` if that is all of them."""
+    """Tasks of a run as far as their grids could be evaluated; `complete` if that is all of them.
+
+    `need` (int64[cells]) is what the run itself went by, which `tasks` may contradict.
+    """
 
     lowered: Lowered
     tasks: TaskArrays | None
     complete: bool
+    need: np.ndarray
 
     def name(self, task: int) -> str:
         """Name of a task by its id; a task that is not known is called by its grid and number."""
@@ -53,9 +57,10 @@ class KnownTasks:
 
 
 def known_tasks(lowered: Lowered, tensors: Mapping[str, Any]) -> KnownTasks:
-    """All tasks of the run that just ended, or those of the grids whose run-time values are there and valid."""
+    """All tasks of the run that just ended, or those of grids whose run-time values are there and valid."""
+    need = needs(lowered, tensors)
     if lowered.instance is None:
-        return KnownTasks(lowered, lowered.task_arrays, lowered.task_arrays is not None)
+        return KnownTasks(lowered, lowered.task_arrays, lowered.task_arrays is not None, need)
     grids = []
     for grid in lowered.grid_name:
         try:
@@ -64,7 +69,22 @@ def known_tasks(lowered: Lowered, tensors: Mapping[str, Any]) -> KnownTasks:
         except ProgramError:
             continue
     tasks = expand(lowered.instance, tensors, grids=grids) if grids else None
-    return KnownTasks(lowered, tasks, len(grids) == len(lowered.grid_name))
+    return KnownTasks(lowered, tasks, len(grids) == len(lowered.grid_name), need)
+
+
+def needs(lowered: Lowered, tensors: Mapping[str, Any]) -> np.ndarray:
+    """Need of each event cell by the records that workers read: int64[cells]; 0 where it is not known."""
+    words = lowered.resolved_words()
+    need = np.zeros(lowered.cells, np.int64)
+    for number in range(words[L.HEADER_EVENT_COUNT]):
+        event = words[L.HEADER_EVENTS] + number * L.EVENT_WORDS
+        first, cells, value = (words[event + field] for field in (L.EVENT_BASE, L.EVENT_CELLS, L.EVENT_NEED))
+        if words[event + L.EVENT_NEED_FORM] != L.NEED_SCALAR:
+            buffer = lowered.buffers[value]
+            table = tensors.get(buffer.name) if buffer.contents is None else buffer.contents
+            value = 0 if table is None else np.asarray(table).ravel()[:cells]
+        need[first : first + cells] = value
+    return need
 
 
 def names(known: KnownTasks, rows: np.ndarray, shown: int = SHOWN) -> str:
@@ -91,7 +111,7 @@ def describe_no_progress(
     of = f" of {known.tasks.count}" if known.complete else ""
     why = f"no task finished for {limit * 1e-9:g} s" if limit else "no worker can go on"
     head = f"{known.lowered.name}: {why}, {finished}{of} tasks have run"
-    lines = [] if known.tasks is None else _waiting(known, counters, states, ran)
+    lines = [] if known.tasks is None else waiting(known, counters, states, ran)
     if not lines and cell >= 0:
         who = f"worker {worker}" if task < 0 else f"worker {worker}: {known.name(task)}"
         lines = [f"{who} waits for {known.event(cell)}, {counters[cell]} notified"]
@@ -104,12 +124,10 @@ def describe_no_progress(
     return "\n  ".join([f"{head}: {lines[0]}" if lines else head, *lines[1:]])
 
 
-def _waiting(
-    known: KnownTasks, counters: np.ndarray, states: np.ndarray, ran: np.ndarray | None
-) -> list[str]:
-    """One line for each of the first few tasks that wait: first those in workers' hands, then those nobody has."""
+def waiting(known: KnownTasks, counters: np.ndarray, states: np.ndarray, ran: np.ndarray | None) -> list[str]:
+    """A line for each of the first few tasks that wait: those in workers' hands, then those nobody has."""
     tasks = known.tasks
-    open_event = counters[: tasks.events].astype(np.int64) < tasks.event_need
+    open_event = counters[: tasks.events] < known.need
     wait_row = np.repeat(np.arange(tasks.count), np.diff(tasks.wait_ptr))
     is_open = open_event[tasks.wait_event]
     waits = np.zeros(tasks.count, bool)
@@ -137,7 +155,7 @@ def _waiting(
 
 def _counts(known: KnownTasks, counters: np.ndarray, cell: int, not_run: np.ndarray, exact: bool) -> str:
     """An event, seen/needed, and who has not notified it, as far as that is known."""
-    seen, need = int(counters[cell]), int(known.tasks.event_need[cell])
+    seen, need = int(counters[cell]), int(known.need[cell])
     text = f"{known.event(cell)}, {seen}/{need} notified"
     pointer, row = known.notifiers
     notifiers = np.unique(row[pointer[cell] : pointer[cell + 1]])

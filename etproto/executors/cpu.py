@@ -1,8 +1,8 @@
-"""The cpu executor: the definition of what a schedule does, on NumPy arrays, and the default where there is no GPU.
+"""The cpu executor: what a schedule means, on NumPy arrays, and the default where there is no GPU.
 
-Two drivers run the generators of `etproto.executors.host_worker`. Without a seed, every worker is a thread; a lock makes the
-protocol's steps atomic, and bodies run outside of it. With a seed, one thread steps all workers in an order drawn from the
-seed, which is unkind on purpose and the same every time.
+Two drivers run the workers of `etproto.executors.host_worker`. Without a seed, every worker is a thread; a
+lock makes the protocol's steps atomic, and bodies run outside of it. With a seed, one thread steps all
+workers in an order drawn from the seed, which is unkind on purpose and the same every time.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def run(
     tensors : mapping
         Name -> NumPy array, changed in place.
     seed : int, optional
-        Step all workers in one thread, in an order drawn from the seed: random, in bursts, with notifications held back.
-        The same seed gives the same interleaving. By default every worker is a thread.
+        Step all workers in one thread, in an order drawn from the seed: random, in bursts, with notifications
+        held back. The same seed gives the same interleaving. By default every worker is a thread.
     watchdog_s : float
-        Seconds without a finished task after which a run of threads ends itself. That no worker can go on is seen at once,
-        by both drivers.
+        Seconds without a finished task after which a run of threads ends itself. That no worker can go on is
+        seen at once, by both drivers.
     trace : bool
         Keep a record of every task, wait, pop and push.
     trace_capacity : int, optional
         Records a worker keeps; by default all.
     race_check : bool
-        Follow which tasks are ordered by events and compare the regions that they touch, see `etproto.executors.race`.
-        Runs with a seed (0 if none is given).
+        Follow which tasks are ordered by events and compare the regions that they touch, see
+        `etproto.executors.race`. Runs with a seed (0 if none is given).
 
     Returns
     -------
@@ -69,7 +69,8 @@ def run(
     ProgramError
         A tensor is missing or of the wrong type, shape or layout.
     NoProgressError
-        No worker can go on, or no task finished for `watchdog_s`: which tasks wait, for which event, and who has not notified.
+        No worker can go on, or no task finished for `watchdog_s`: which tasks wait, for which event, and who
+        has not notified.
     RunError
         A bound was exceeded, a task never ran, counts do not add up, or two tasks race.
     Exception
@@ -80,7 +81,8 @@ def run(
     >>> from etproto.lowering import lower
     >>> from etproto.models.splitk import program
     >>> from etproto.schedule import schedule
-    >>> tensors = {name: np.ones(shape, np.float32) for name, shape in dict(A=(64, 128), B=(2, 4, 32), C=(2, 32)).items()}
+    >>> shapes = {"A": (64, 128), "B": (2, 4, 32), "C": (2, 32)}
+    >>> tensors = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     >>> trace = run(schedule(lower(program().bind(n=2)), "dynamic", workers=3), tensors)
     >>> float(tensors["C"].min()), trace.executor, int((trace.span == SPAN_TASK).sum())
     (128.0, 'cpu', 10)
@@ -100,8 +102,9 @@ def run(
             error = run_threads(state, watchdog_s)
         if error is not None:
             me, fault = error
-            name = known_tasks(lowered, tensors).name(state.states[me][L.STATE_TASK])
-            fault.add_note(f"in task {name}, on worker {me} of {scheduled.workers}")
+            task = state.states[me][L.STATE_TASK]
+            name = "no task" if task < 0 else f"task {known_tasks(lowered, tensors).name(task)}"
+            fault.add_note(f"in {name}, on worker {me} of {scheduled.workers}")
             raise fault
     makespan = time.perf_counter_ns() - begin
     raise_for_status(

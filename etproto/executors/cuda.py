@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -103,7 +103,7 @@ class Loaded:
     block: Any
     addresses: np.ndarray
     uploaded_bytes: int = 0
-    _tensors: Mapping[str, Any] = field(default_factory=dict)
+    _tensors: Mapping[str, Any] | None = None
     _events: Any = None
 
     @property
@@ -113,7 +113,7 @@ class Loaded:
 
     def bind_tensors(self, tensors: Mapping[str, Any]) -> None:
         """Use these arrays from now on; uploads their addresses where they differ from those before."""
-        check_tensors(self.scheduled.lowered, tensors)
+        check_tensors(self.scheduled.lowered, tensors, on_device=True)
         addresses = self.addresses.copy()
         for number, buffer in enumerate(self.scheduled.lowered.buffers):
             if buffer.contents is None:
@@ -160,6 +160,7 @@ class Loaded:
             if after.contents is not None and not np.array_equal(before.contents, after.contents):
                 self._upload(f"buffer {number}", after.contents)
         self.scheduled = scheduled
+        self._tensors = None  # arrays of the binding before may be too small
 
     def launch(self, tensors: Mapping[str, Any] | None = None, stream: Any = 0) -> None:
         """Enqueue the reset kernel and the worker kernel.
@@ -174,6 +175,8 @@ class Loaded:
         """
         if tensors is not None:
             self.bind_tensors(tensors)
+        elif self._tensors is None:
+            raise RunError(f"{self.scheduled.lowered.name}: give the tensors with the first launch after load or rebind")
         handle = stream_handle(stream)
         address = np.array([self.block.__cuda_array_interface__["data"][0]], np.int64)
         work = max(int(a.size) for a in (self.arrays["COUNTERS"], self.arrays["SLOTS"]))
@@ -194,7 +197,7 @@ class Loaded:
 
         check(driver.cuStreamSynchronize(stream_handle(stream)), "cuStreamSynchronize")
         control, counters, states = (self.arrays[name].copy_to_host() for name in ("CONTROL", "COUNTERS", "STATES"))
-        host = _host_run_time_values(self.scheduled, self._tensors)
+        host = _host_run_time_values(self.scheduled, self._tensors or {})
         raise_for_status(self.scheduled, control, counters, states, host)
         return self._trace(host)
 

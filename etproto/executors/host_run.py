@@ -1,8 +1,9 @@
-"""What the workers of one run on the cpu executor share: the arrays of `etproto.layout` as Python lists."""
+"""What the workers of one run on the cpu executor share: the arrays of `etproto.layout`."""
 
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,24 +46,25 @@ class Body:
     tensors: tuple[str | None, ...]
 
     def __call__(self) -> None:
+        """Run the kind's reference."""
         self.kind.reference(*self.coordinate, *self.argument, *self.operands)
 
 
 @dataclass
 class HostRun:
-    """One run. Fields are those of the launch block, by the same names; lists, since Python reads them faster.
+    """One run: the fields of the launch block, as lists and `array.array`, which Python reads fastest.
 
-    `spans` holds (span, worker, task, start, end), `ran` how often each task has run; `dropped` counts spans beyond
-    `span_capacity` of a worker.
+    `spans` holds (span, worker, task, start, end), `ran` how often each task has run; `dropped` counts
+    spans beyond `span_capacity` of a worker.
     """
 
     lowered: Lowered
     tensors: Mapping[str, np.ndarray]
     words: list[int]
     pointers: list[int]
-    counters: list[int]
+    counters: array[int]
     control: list[int]
-    slots: list[int]
+    slots: array[int]
     states: list[list[int]]
     queue_grid: list[int]
     queue_first: list[int]
@@ -74,12 +76,14 @@ class HostRun:
     initial: list[list[int]]
     early: bool
     span_capacity: int
-    ran: list[int]
+    ran: array[int]
     spans: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     dropped: int = 0
     clock: Any = time.perf_counter_ns
     _span_count: list[int] = field(default_factory=list)
-    _operands: dict[int, tuple[tuple[Any, ...], tuple[str | None, ...]]] = field(default_factory=dict)
+    _operands: dict[tuple[int, int], tuple[tuple[Any, ...], tuple[str | None, ...]]] = field(
+        default_factory=dict
+    )
 
     @property
     def workers(self) -> int:
@@ -125,12 +129,11 @@ class HostRun:
             )
             operand = words[words[L.HEADER_TABLE_OPERANDS] + kind]
         tile_kind = self.lowered.kinds[kind]
-        if operand not in self._operands:
-            self._operands[operand] = self.bind(tile_kind, operand)
+        key = kind, operand  # records of a kind without operands are those of the next grid
+        if key not in self._operands:
+            self._operands[key] = self.bind(tile_kind, operand)
         given = (argument,) if tile_kind.argument else ()
-        return Body(
-            task, tile_kind, tuple(coordinate[: tile_kind.coordinates]), given, *self._operands[operand]
-        )
+        return Body(task, tile_kind, tuple(coordinate[: tile_kind.coordinates]), given, *self._operands[key])
 
     def bind(self, kind: TileKind, at: int) -> tuple[tuple[Any, ...], tuple[str | None, ...]]:
         """Operands of the record at word `at`, and the names of their tensors."""
@@ -155,10 +158,10 @@ def start_run(scheduled: Scheduled, tensors: Mapping[str, np.ndarray], span_capa
         lowered=lowered,
         tensors=tensors,
         words=lowered.resolved_words().tolist(),
-        pointers=[array.ctypes.data for array in arrays],
-        counters=[0] * (2 * lowered.cells + lowered.tasks if queues else lowered.cells),
+        pointers=[used.ctypes.data for used in arrays],
+        counters=array("i", [0]) * (2 * lowered.cells + lowered.tasks if queues else lowered.cells),
         control=[0] * (L.CONTROL_QUEUES + queues * L.QUEUE_WORDS),
-        slots=[-1] * int(capacity.sum()),
+        slots=array("q", [-1]) * int(capacity.sum()),
         states=[[0, -1, L.PHASE_IDLE, -1] for _ in range(workers)],
         queue_grid=scheduled.queue_grid.tolist(),
         queue_first=(np.cumsum(capacity) - capacity).tolist(),
@@ -170,7 +173,7 @@ def start_run(scheduled: Scheduled, tensors: Mapping[str, np.ndarray], span_capa
         initial=scheduled.initial_queue.tolist(),
         early=scheduled.early_push,
         span_capacity=span_capacity,
-        ran=[0] * lowered.tasks,
+        ran=array("i", [0]) * lowered.tasks,
         _span_count=[0] * workers,
     )
     run.control[L.CONTROL_EPOCH] = 1
@@ -193,6 +196,6 @@ def _fill(run: HostRun, queue: int, grid: int, most: int) -> None:
     else:
         first = run.words[grid + L.GRID_FIRST]
         at = run.queue_first[queue] + filled
-        run.slots[at : at + count] = range(first, first + count)
+        run.slots[at : at + count] = array("q", range(first, first + count))
         run.control[tail] += count
         run.control[L.CONTROL_LIVE] += count

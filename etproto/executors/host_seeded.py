@@ -56,6 +56,8 @@ def run_seeded(
         me = able.pop(rng.randrange(len(able)))
         for _ in range(rng.choice(BURSTS)):
             what, key = next(steps[me], END)
+            if run.status not in (L.STATUS_RUNNING, L.STATUS_FINISHED):
+                return None
             try:
                 observe(me, what, key)
             except BaseException as fault:
@@ -73,8 +75,6 @@ def run_seeded(
         if run.status == L.STATUS_FINISHED:  # those who wait at the queue may go home
             able += [who for group in waiting.values() for who in group]
             waiting.clear()
-        elif run.status != L.STATUS_RUNNING:
-            return None
     if waiting:
         fail(run, L.STATUS_NO_PROGRESS, -1, -1, -1, run.finished, 0)
     return None

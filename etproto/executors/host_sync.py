@@ -19,7 +19,7 @@ A key is ("event", cell), ("dispatched", cell), ("ready", task) or ("slot", slot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from etproto import layout as L
@@ -28,6 +28,7 @@ from etproto.kernels.decode import (
     edge_cell,
     edge_count,
     event_need,
+    grid_count,
     map_coordinate,
     ready_need,
     trigger_count,
@@ -70,7 +71,7 @@ def fail(run: HostRun, status: int, worker: int, task: int, event: int, value: i
         run.control[L.CONTROL_ERROR : L.CONTROL_ERROR + 5] = [worker, task, event, value, limit]
 
 
-def poll_event(run: HostRun, me: int, cell: int, need: int) -> Iterator[Step]:
+def poll_event(run: HostRun, me: int, cell: int, need: int) -> Generator[Step, None, bool]:
     """Wait until `cell` has been notified `need` times. Returns False when the run has ended meanwhile."""
     while not satisfied(run.counters[cell], need):
         run.states[me][L.STATE_EVENT] = cell
@@ -84,8 +85,8 @@ def poll_event(run: HostRun, me: int, cell: int, need: int) -> Iterator[Step]:
 
 def wait_edges(
     run: HostRun, me: int, grid: int, task: int, first: int, last: int, at: Coordinate
-) -> Iterator[Step]:
-    """Wait for edges `first` to `last - 1` of a grid at one coordinate. Returns False when the run has failed."""
+) -> Generator[Step, None, bool]:
+    """Wait for edges `first` to `last - 1` of a grid at one coordinate. Returns False when the run failed."""
     words, pointers = run.words, run.pointers
     edge = words[L.HEADER_EDGES] + (words[grid + L.GRID_WAIT_FIRST] + first) * L.EDGE_WORDS
     for _ in range(first, last):
@@ -105,7 +106,8 @@ def wait_edges(
 def notify_edges(run: HostRun, me: int, grid: int, task: int, phase: int, at: Coordinate) -> Iterator[Step]:
     """Notify every event of a task, and push what those whose need is met by it trigger.
 
-    Phases: DISPATCHED, a worker has taken the task, counts on events that may be pushed early; COMPLETED, the body has run.
+    Phases: DISPATCHED, a worker has taken the task, counts on events that may be pushed early; COMPLETED,
+    the body has run.
     """
     words, pointers = run.words, run.pointers
     edge = words[L.HEADER_EDGES] + words[grid + L.GRID_NOTIFY_FIRST] * L.EDGE_WORDS
@@ -132,9 +134,16 @@ def notify_edges(run: HostRun, me: int, grid: int, task: int, phase: int, at: Co
 
 
 def start_queues(run: HostRun, me: int) -> Iterator[Step]:
-    """Once a run: push what event cells that need no notification trigger."""
+    """Once a run: push the tasks that wait for no cell, and what cells that need no notification trigger."""
     for row, number, _ in run.initial:
-        if row < 0:
+        if row == -2:
+            grid = run.words[L.HEADER_GRIDS] + number * L.GRID_WORDS
+            queue, first = run.queue_of(grid), run.words[grid + L.GRID_FIRST]
+            for local in range(grid_count(run.words, run.pointers, grid)):
+                at = map_coordinate(run.words, run.pointers, grid, local)
+                if ready_need(run.words, run.pointers, grid, *at) == 0:
+                    yield from _push(run, me, queue, _reserve(run, queue, 1), first + local)
+        if row == -1:
             event = run.words[L.HEADER_EVENTS] + number * L.EVENT_WORDS
             first = run.words[event + L.EVENT_BASE]
             cells = range(first, first + run.words[event + L.EVENT_CELLS])
@@ -168,7 +177,7 @@ def _triggers(words: list[int], event: int) -> range:
 
 
 def _push_triggered(run: HostRun, me: int, trigger: int, event: int, cell: int, epoch: int) -> Iterator[Step]:
-    """Push the tasks that one cell makes ready, or count towards the readiness of tasks with several waits."""
+    """Push the tasks that one cell makes ready, or count how ready tasks with several waits are."""
     words, pointers = run.words, run.pointers
     grid = words[L.HEADER_GRIDS] + words[trigger + L.TRIGGER_GRID] * L.GRID_WORDS
     queue = run.queue_of(grid)
@@ -208,7 +217,7 @@ def _reserve(run: HostRun, queue: int, count: int) -> int:
 
 
 def _push(run: HostRun, me: int, queue: int, ticket: int, task: int) -> Iterator[Step]:
-    """Put a task into the slot of a ticket. A slot is reused only after the pop of the pass before has emptied it."""
+    """Put a task into a ticket's slot; it is reused only after the pop of the pass before has emptied it."""
     capacity = run.queue_capacity[queue]
     turn, place = divmod(ticket, capacity)
     slot = run.queue_first[queue] + place
@@ -223,9 +232,12 @@ def _push(run: HostRun, me: int, queue: int, ticket: int, task: int) -> Iterator
     yield RELEASE, ("slot", slot)
 
 
-def pop(run: HostRun, me: int, queue: int, limit: int) -> Iterator[Step]:
-    """Returns the next task of a queue; DRAINED when `limit` tasks have been handed out (-1: no limit), STOPPED when the
-    run has ended."""
+def pop(run: HostRun, me: int, queue: int, limit: int) -> Generator[Step, None, int]:
+    """Take a task from a queue.
+
+    Returns its id; DRAINED when `limit` tasks have been handed out (-1: no limit); STOPPED when the run has
+    ended.
+    """
     head = L.CONTROL_QUEUES + queue * L.QUEUE_WORDS + L.QUEUE_HEAD
     ticket = run.control[head]
     run.control[head] += 1

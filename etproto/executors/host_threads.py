@@ -1,4 +1,4 @@
-"""The threads of the cpu executor: one for each worker, one lock for the protocol, and a watchdog in the calling thread."""
+"""Threads of the cpu executor: one a worker, one lock for the protocol, a watchdog in the calling thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 
 from etproto import layout as L
-from etproto.executors.host_run import Body, HostRun
+from etproto.executors.host_run import HostRun
 from etproto.executors.host_sync import BODY, BOTH, FREE, RELEASE, WAIT, fail
 from etproto.executors.host_worker import worker
 
@@ -46,9 +46,8 @@ class _Threads:
     def __init__(self, run: HostRun) -> None:
         self.run = run
         self.lock = threading.Lock()
-        self.changed = threading.Condition(
-            self.lock
-        )  # for the watchdog: a worker has ended, or an error come up
+        # For the watchdog: a worker has ended, or the run.
+        self.changed = threading.Condition(self.lock)
         self.stopped = False
         self.error: tuple[int, BaseException] | None = None
         self.running = set(range(run.workers))
@@ -59,27 +58,39 @@ class _Threads:
     def work(self, me: int) -> None:
         """One thread: step worker `me`."""
         with self.lock:
-            for what, key in worker(self.run, me):
-                if what == BODY:
-                    self._call(me, key)
-                elif what in (RELEASE, BOTH, FREE):
-                    self._wake(self._waiting.pop(key, []))
-                elif what == WAIT and self.run.status == L.STATUS_RUNNING and not self.stopped:
-                    self._waiting.setdefault(key, []).append(me)
-                    self._blocked.add(me)
-                    self._require_someone_able()
-                    while me in self._blocked:
-                        self._awake[me].wait()
-                self._look_at_status()
-                if self.stopped:
-                    break
+            try:
+                self._go_through(me)
+            except BaseException as fault:
+                self.error = self.error or (me, fault)
+                self.stopped = True
+                self.wake_all()
             self.running.discard(me)
             self._look_at_status()
             self._require_someone_able()
             self.changed.notify()
 
+    def _go_through(self, me: int) -> None:
+        for what, key in worker(self.run, me):
+            self._look_at_status()
+            if self.stopped:
+                break
+            if what == BODY:
+                self.lock.release()
+                try:
+                    key()
+                finally:
+                    self.lock.acquire()
+            elif what in (RELEASE, BOTH, FREE):
+                self._wake(self._waiting.pop(key, []))
+            elif what == WAIT and self.run.status == L.STATUS_RUNNING:
+                self._waiting.setdefault(key, []).append(me)
+                self._blocked.add(me)
+                self._require_someone_able()
+                while me in self._blocked:
+                    self._awake[me].wait()
+
     def watch(self, watchdog_s: float) -> None:
-        """The calling thread: until all workers have ended, something failed, or nothing finishes any more."""
+        """The calling thread: until all workers have ended, one failed, or nothing finishes any more."""
         finished, since = -1, time.monotonic()
         while self.running and not self.stopped:
             if self.run.finished != finished:
@@ -95,21 +106,6 @@ class _Threads:
         for group in self._waiting.values():
             self._wake(group)
         self._waiting.clear()
-
-    def _call(self, me: int, body: Body) -> None:
-        self.lock.release()
-        fault = None
-        try:
-            body()
-        except BaseException as raised:
-            fault = raised
-        finally:
-            self.lock.acquire()
-        if fault is not None:
-            self.error = self.error or (me, fault)
-            self.stopped = True
-            self.wake_all()
-            self.changed.notify()
 
     def _wake(self, workers: list[int]) -> None:
         for me in workers:

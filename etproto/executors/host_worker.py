@@ -1,14 +1,15 @@
 """The worker of the cpu executor: the device's protocol as a generator, over the same arrays.
 
-This is the readable definition of what `etproto.kernels.worker_portable` and `etproto.kernels.sync` do. Records are read by
-the very functions that kernels compile. A worker yields a step at every point where another worker may come between; what
-happens from one yield to the next is atomic. Who runs next, and who runs a body, is up to the driver
-(`etproto.executors.cpu`).
+This is the readable definition of what `etproto.kernels.worker_portable` and `etproto.kernels.sync` do.
+Records are read by the very functions that kernels compile. A worker yields a step at every point where
+another worker may come between; what happens from one yield to the next is atomic. Who runs next, and who
+runs a body, is up to the driver (`host_threads`, `host_seeded`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 from etproto import layout as L
 from etproto.executors.host_run import HostRun
@@ -69,9 +70,14 @@ def worker(run: HostRun, me: int) -> Iterator[Step]:
     state[L.STATE_PHASE] = L.PHASE_DONE
 
 
-def _next_task(run: HostRun, me: int, position: int, step: int, offset: int) -> Iterator[Step]:
-    """Returns (task or STOPPED, position, step, offset): place in the worker's list, step in the share that stands there,
-    tasks of the shares before it."""
+def _next_task(
+    run: HostRun, me: int, position: int, step: int, offset: int
+) -> Generator[Step, None, tuple[int, int, int, int]]:
+    """Find the next task of a worker.
+
+    Returns (task or STOPPED, position, step, offset): the last three are the place in the worker's list, the
+    step in the share that stands there, and the tasks of the shares before it.
+    """
     while position < run.worker_ptr[me + 1]:
         item = run.worker_task[position]
         if item >= 0:
@@ -109,7 +115,7 @@ def _next_task(run: HostRun, me: int, position: int, step: int, offset: int) -> 
     return STOPPED, position, step, offset
 
 
-def _pass_constant_gates(run: HostRun, me: int, grid: int) -> Iterator[Step]:
+def _pass_constant_gates(run: HostRun, me: int, grid: int) -> Generator[Step, None, bool]:
     """Wait until the run-time values in a grid's extent are known. Returns False when the run has failed."""
     words = run.words
     edge = words[L.HEADER_EDGES] + words[grid + L.GRID_WAIT_FIRST] * L.EDGE_WORDS
@@ -124,7 +130,7 @@ def _pass_constant_gates(run: HostRun, me: int, grid: int) -> Iterator[Step]:
 
 
 def _checked_count(run: HostRun, me: int, grid: int) -> int:
-    """Tasks of a grid in this run, or -1 (and the run fails) when a run-time extent is negative or above its bound."""
+    """Tasks of a grid in this run; -1 (and the run fails) when a run-time extent is not in 0 .. bound."""
     count, bound = grid_count(run.words, run.pointers, grid), run.words[grid + L.GRID_BOUND]
     if 0 <= count <= bound:
         return count
@@ -133,10 +139,11 @@ def _checked_count(run: HostRun, me: int, grid: int) -> int:
     return -1
 
 
-def _wait(run: HostRun, me: int, grid: int, task: int) -> Iterator[Step]:
-    """Wait for a task's events. Returns the coordinate at which its edge maps are evaluated, NOT_THERE or FAILED.
+def _wait(run: HostRun, me: int, grid: int, task: int) -> Generator[Step, None, Any]:
+    """Wait for a task's events.
 
-    Waits come in three stages: constant gates, after which a run-time extent may be read (the task may turn out not to exist);
+    Returns the coordinate at which its edge maps are evaluated, NOT_THERE or FAILED. Waits come in three
+    stages: constant gates, after which a run-time extent may be read (the task may turn out not to exist);
     the other gates, after which run-time maps and needs may be; the rest.
     """
     words, number = run.words, task - run.words[grid + L.GRID_FIRST]

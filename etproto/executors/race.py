@@ -1,10 +1,9 @@
-"""The race check of the cpu executor: tasks that touch one region, one of them writing, with nothing to order them.
+"""The race check of the cpu executor: tasks that touch one region, one writing, with nothing to order them.
 
-The clock of a task is the set of tasks that are finished, and their writes seen, whenever it starts: a bit for each. It
-travels with events, readiness counts and queue slots, the way memory does on a device. Tasks of a worker's list come after
-those before them in the list; tasks from a queue do not, since another worker might as well have taken them.
-
-Regions are what tile kinds declare (C. Flanagan, S. N. Freund, "FastTrack", PLDI 2009, compares clocks the same way, by word).
+Vector clocks have a bit for each task: those that have finished, their writes seen, when a task starts. They
+travel with events, readiness counts and queue slots, the way memory does on a device. Tasks of a worker's
+list come after those before them in the list; tasks from a queue do not come after what their worker did
+before, since another worker might as well have taken them. Regions are what tile kinds declare.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ COMPARED_BYTES = 1 << 18  # tensors up to this size are compared before and afte
 
 @dataclass(frozen=True)
 class _Access:
-    """A task's access to the box ``low <= x < high`` of a tensor; `declared` unless the kind leaves its regions open."""
+    """Access to the box ``low <= x < high`` of a tensor; `declared` unless the kind leaves regions open."""
 
     tensor: str
     low: np.ndarray
@@ -69,7 +68,7 @@ class _History:
 
 
 class RaceCheck:
-    """Watches the steps of one run; `observe` calls the bodies, `finish` reports what only shows at the end."""
+    """Watches one run: `observe` takes its steps and calls bodies, `finish` tells what shows at the end."""
 
     def __init__(self, run: HostRun) -> None:
         self._run = run
@@ -123,8 +122,8 @@ class RaceCheck:
         if self._unwritten:
             task, region, missing = self._unwritten[0]
             raise RunError(
-                f"{self._run.lowered.name}: read of an unwritten region: {self._name(task)} reads {region}, but no task"
-                f" has written {missing} before"
+                f"{self._run.lowered.name}: read of an unwritten region: {self._name(task)} reads {region},"
+                f" but no task has written {missing} before"
             )
 
     def _is_queued(self, task: int) -> bool:
@@ -171,8 +170,8 @@ class RaceCheck:
             else " (a kind that declares no regions touches everything)"
         )
         raise RunError(
-            f"{self._run.lowered.name}: race on {_text(later.tensor, low, high)}: {one} it, {two} it, and no event path"
-            f" orders them{note}"
+            f"{self._run.lowered.name}: race on {_text(later.tensor, low, high)}: {one} it, {two} it, and no"
+            f" event path orders them{note}"
         )
 
     def _follow_writes(self, task: int, access: _Access) -> None:
@@ -194,8 +193,8 @@ class RaceCheck:
         if changed.any():
             declared = ", ".join(_text(name, access.low, access.high) for access in writes) or "none"
             raise RunError(
-                f"{self._run.lowered.name}: {self._name(task)} wrote {_text(name, *_bounds(changed, 0))}, outside of"
-                f" the writes that its kind declares: {declared}"
+                f"{self._run.lowered.name}: {self._name(task)} wrote {_text(name, *_bounds(changed, 0))},"
+                f" outside of the writes that its kind declares: {declared}"
             )
 
 
@@ -219,7 +218,7 @@ def _modes(run: HostRun) -> dict[str, set[str]]:
 
 
 def _accesses(body: Body) -> Iterator[_Access]:
-    """What a task is declared to read, then what it is declared to write; the whole of each operand by default."""
+    """What a task is declared to read, then what to write; the whole of each operand by default."""
     for word, touches in (("reads", ("in", "inout")), ("writes", ("out", "inout", "accumulate"))):
         function = getattr(body.kind, word)
         regions = None if function is None else function(*body.coordinate, *body.operands)

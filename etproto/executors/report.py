@@ -13,7 +13,7 @@ import numpy as np
 from etproto import layout as L
 from etproto.cells import edge_cells, per_cell, run_time_values
 from etproto.errors import NoProgressError, ProgramError, RunError
-from etproto.executors.blocked import KnownTasks, describe_no_progress, known_tasks, names
+from etproto.executors.blocked import KnownTasks, describe_no_progress, known_tasks, names, needs, waiting
 from etproto.expand import expand, grid_coordinates
 from etproto.lowering import Lowered
 from etproto.scheduled import ENTRY_DRAIN, Scheduled
@@ -62,7 +62,8 @@ def raise_for_status(
     Raises
     ------
     NoProgressError
-        The watchdog ended the run: which tasks wait, for which event, seen/needed, who has not notified.
+        The watchdog ended the run, or nothing was left to do while tasks still wait: which ones, for which
+        event, seen/needed, who has not notified.
     RunError
         A bound was exceeded, a task never ran or ran twice, or an event's notifications differ from its need.
     """
@@ -77,12 +78,14 @@ def raise_for_status(
     idle = np.flatnonzero(states[:, L.STATE_PHASE] != L.PHASE_DONE)
     if len(idle):
         raise RunError(
-            f"{lowered.name}: {len(idle)} of {len(states)} workers did not come to the end of their lists, the first is"
-            f" worker {idle[0]}"
+            f"{lowered.name}: {len(idle)} of {len(states)} workers did not come to the end of their lists,"
+            f" the first is worker {idle[0]}"
         )
     tasks = run_tasks(lowered, tensors)
     if tasks is not None:
-        known = KnownTasks(lowered, tasks, True)
+        known = KnownTasks(lowered, tasks, True, needs(lowered, tensors))
+        if states[:, L.STATE_FINISHED].sum() < tasks.count and waiting(known, counters, states, ran):
+            raise NoProgressError(describe_no_progress(known, control, counters, states, ran))
         faults = [*_tasks_run(known, counters, states, ran), *_notifications(known, counters)]
         faults += _queues(scheduled, tasks, control)
         if faults:
@@ -93,20 +96,22 @@ def _exceeded(lowered: Lowered, status: int, control: np.ndarray, tensors: Mappi
     """What the error words of a status mean."""
     _, task, where, value, limit = control[L.CONTROL_ERROR : L.CONTROL_ERROR + 5].tolist()
     known = known_tasks(lowered, tensors)
-    who = "" if task < 0 else f" by {known.name(task)}"
     if status == L.STATUS_QUEUE_FULL:
-        return f"queue {where} is full: {value} tasks are in it{who and f' with the one pushed {who[1:]}'}, its capacity is {limit}"
+        pushed = "" if task < 0 else f" with {known.name(task)}"
+        return f"queue {where} is full: {value} tasks are in it{pushed}, its capacity is {limit}"
     if status == L.STATUS_EXTENT_RANGE:
-        return f"grid {lowered.grid_name[where]}: a run-time extent gives {value} tasks, expected 0 to its bound {limit}"
+        grid_name = lowered.grid_name[where]
+        return f"grid {grid_name}: a run-time extent gives {value} tasks, expected 0 to its bound {limit}"
     if status == L.STATUS_TASK_RANGE:
         grid = int(np.searchsorted(lowered.grid_first, task - value, side="right")) - 1
         return (
-            f"{known.event(where)} triggers task {value} of grid {lowered.grid_name[grid]}, whose tasks are 0 to"
-            f" {limit - 1}"
+            f"{known.event(where)} triggers task {value} of grid {lowered.grid_name[grid]}, whose tasks are"
+            f" 0 to {limit - 1}"
         )
     if status == L.STATUS_EVENT_RANGE:
         return _outside(lowered, known, task, where, tensors)
-    return f"the run ended with the unknown status {status}, error words {control[L.CONTROL_ERROR :][:5].tolist()}"
+    words = control[L.CONTROL_ERROR : L.CONTROL_ERROR + 5].tolist()
+    return f"the run ended with the unknown status {status}, error words {words}"
 
 
 def _outside(lowered: Lowered, known: KnownTasks, task: int, event: int, tensors: Mapping[str, Any]) -> str:
@@ -152,7 +157,7 @@ def _tasks_run(
         seen = counters[: tasks.events]
         row = np.repeat(np.arange(tasks.count), np.diff(tasks.notify_ptr))
         wait_row = np.repeat(np.arange(tasks.count), np.diff(tasks.wait_ptr))
-        short = seen < tasks.event_need
+        short = seen < known.need
         suspects = np.union1d(row[short[tasks.notify_event]], wait_row[short[tasks.wait_event]])
         among = f", among {names(known, suspects)}" if len(suspects) else ""
         return [f"{tasks.count - finished} of {tasks.count} tasks never ran{among}"]
@@ -164,15 +169,15 @@ def _tasks_run(
 def _notifications(known: KnownTasks, counters: np.ndarray) -> list[str]:
     """Events that were notified more or less often than they need."""
     tasks, instance = known.tasks, known.lowered.instance
-    seen = counters[: tasks.events].astype(np.int64)
-    wrong = seen != tasks.event_need
+    seen = counters[: tasks.events]
+    wrong = seen != known.need
+    wrong &= np.bincount(np.concatenate([tasks.wait_event, tasks.notify_event]), minlength=tasks.events) > 0
     if instance is not None and len(wrong):
         wrong &= ~per_cell(instance, lambda event: event.any_of, bool)
     faults = []
     for cell in np.flatnonzero(wrong)[:8].tolist():
-        faults.append(
-            f"event {known.event(cell).removeprefix('event ')} needs {tasks.event_need[cell]}, was notified {seen[cell]} times"
-        )
+        need = f"{known.event(cell)} needs {known.need[cell]} notifications"
+        faults.append(f"{need}, it was notified {seen[cell]} times")
     if wrong.sum() > 8:
         faults.append(f"and {wrong.sum() - 8} more events")
     return faults

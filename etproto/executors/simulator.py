@@ -235,19 +235,21 @@ def launch_simulated(
         for thread in started:
             thread.start()
         deadline = time.monotonic() + timeout_s
+        late = False
         while any(thread.is_alive() for thread in started):
             for thread in started:
                 thread.join(timeout=0.05)
                 if errors or time.monotonic() > deadline:
                     break
             if errors or time.monotonic() > deadline:
+                late = not errors
                 _stop(started)
                 break
     finally:
         sys.setswitchinterval(interval)
     if errors:
         raise errors[0]
-    if any(thread.is_alive() for thread in started):
+    if late:
         raise NoProgressError(f"simulated kernel: still running after {timeout_s:g} s, and stopped")
 
 

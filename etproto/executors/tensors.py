@@ -1,4 +1,4 @@
-"""What every executor asks of the arrays that it is given: the right names, types, shapes and layout, and no copies."""
+"""What every executor asks of the arrays that it is given: names, types, shapes, layout, and no copies."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
     lowered : Lowered
         The program; its tensors are the buffers without contents.
     tensors : mapping
-        Tensor name -> array: anything with ``__cuda_array_interface__`` or ``__array_interface__``, or at least
-        ``dtype`` and ``shape``. Nothing is copied, and no data is looked at.
+        Tensor name -> array: anything with ``__cuda_array_interface__`` or ``__array_interface__``, or at
+        least ``dtype`` and ``shape``. Nothing is copied, and no data is looked at.
     on_device : bool, optional
-        True: arrays must lie on a GPU. False: they must be NumPy arrays that can be written. None: either.
+        True: arrays must lie on a GPU. False: they must be NumPy arrays, not read-only where the program
+        writes them. None: either.
 
     Raises
     ------
     ProgramError
-        A tensor without an array, an array without a tensor, or a wrong place, type, shape or layout; the text
-        names the tensor, what was expected and what was given.
+        A tensor without an array, an array without a tensor, or a wrong place, type, shape or layout; the
+        text names the tensor, what was expected and what was given.
 
     Examples
     --------
     >>> from etproto.lowering import lower
     >>> from etproto.models.splitk import program
-    >>> A, B, C = np.ones((64, 128), np.float32), np.ones((2, 4, 32), np.float32), np.ones((3, 32), np.float32)
-    >>> check_tensors(lower(program().bind(n=2)), {"A": A, "B": B, "C": C})
+    >>> shapes = {"A": (64, 128), "B": (2, 4, 32), "C": (3, 32)}
+    >>> tensors = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    >>> check_tensors(lower(program().bind(n=2)), tensors)
     Traceback (most recent call last):
     ...
     etproto.errors.ProgramError: splitk(n=2): tensor C: expected shape (2, 32), got (3, 32)
@@ -63,7 +65,8 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
             known = ", ".join(shapes) or "none"
             raise ProgramError(f"{lowered.name}: there is no tensor {name!r}; tensors are {known}")
         where = f"{lowered.name}: tensor {name}"
-        _check_place(where, array, on_device)
+        written = lowered.instance is None or bool(lowered.instance.program.writers(name))
+        _check_place(where, array, on_device, written)
         dtype, shape, strides = _describe(where, array)
         if dtype != np.dtype(types[name]):
             raise ProgramError(f"{where}: expected dtype {types[name]}, got {dtype}")
@@ -71,22 +74,22 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
             raise ProgramError(f"{where}: expected shape {shapes[name]}, got {shape}")
         if not _is_contiguous(shape, strides, dtype.itemsize):
             raise ProgramError(
-                f"{where}: expected a C-contiguous array, got strides {strides} of shape {shape}; pass a contiguous"
-                f" copy, and take the results from it"
+                f"{where}: expected a C-contiguous array, got strides {strides} of shape {shape}; pass a"
+                f" contiguous copy, and take the results from it"
             )
 
 
-def _check_place(where: str, array: Any, on_device: bool | None) -> None:
+def _check_place(where: str, array: Any, on_device: bool | None, written: bool) -> None:
     kind = f"{type(array).__module__}.{type(array).__qualname__}"
     if on_device and not hasattr(array, "__cuda_array_interface__"):
         raise ProgramError(
-            f"{where}: expected an array on the device (CuPy, PyTorch, Numba: with __cuda_array_interface__), got"
-            f" {kind}; copy it there first, since results are left where the arrays lie"
+            f"{where}: expected an array on the device (CuPy, PyTorch, Numba: with __cuda_array_interface__),"
+            f" got {kind}; copy it there first, since results are left where the arrays lie"
         )
     if on_device is False:
         if not isinstance(array, np.ndarray):
             raise ProgramError(f"{where}: expected a NumPy array, got {kind}")
-        if not array.flags.writeable:
+        if written and not array.flags.writeable:
             raise ProgramError(f"{where}: expected an array that can be written, got a read-only one")
 
 

@@ -37,8 +37,12 @@ def fingerprint(function: Callable[..., Any], *settings: Any) -> str:
     (True, False)
     """
     digest = hashlib.sha256()
-    digest.update(repr((sorted(compiler_versions().items()), settings)).encode())
-    _visit(function, (), digest.update, set())
+
+    def update(part: bytes) -> None:
+        digest.update(len(part).to_bytes(8, "little") + part)  # so that 1, 23 and 12, 3 differ
+
+    update(repr((sorted(compiler_versions().items()), settings)).encode())
+    _visit(function, (), update, set())
     return digest.hexdigest()
 
 
@@ -71,12 +75,15 @@ def _visit(value: Any, names: tuple[str, ...], update: Callable[[bytes], Any], s
     elif isinstance(value, np.ndarray):
         update(repr((value.dtype, value.shape)).encode() + value.tobytes())
     elif isinstance(value, (tuple, list)):
+        update(f"{len(value)} elements".encode())
         for element in value:
             _visit(element, names, update, seen)
     elif isinstance(value, (int, float, str, bytes, bool, np.generic, type(None))):
         update(repr(value).encode())
-    else:
-        update(f"{type(value).__module__}.{type(value).__qualname__}".encode())
+    elif isinstance(value, type):
+        update(f"{value.__module__}.{value.__qualname__}".encode())
+    else:  # the name tells Numba's and NumPy's types apart
+        update(f"{type(value).__module__}.{type(value).__qualname__} {getattr(value, 'name', '')}".encode())
 
 
 def _visit_code(code: CodeType, update: Callable[[bytes], Any]) -> tuple[str, ...]:

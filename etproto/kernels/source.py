@@ -122,7 +122,7 @@ _TAIL = """\
             if state == portable.STOP:
                 running = False
             elif state == portable.RUN and leader:
-                finished += 1
+                finished += 0 if starting else 1
                 portable.end_task(launch, words, pointers, me, grid, task, finished, start, end)
             starting = False
     if leader:

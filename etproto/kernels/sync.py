@@ -164,7 +164,8 @@ def notify_edges(launch, words, pointers, shared, worker, grid, task, epoch, pha
         if phase == DISPATCHED:
             offset = words[L.HEADER_CELLS]
         if phase == START:
-            if load_int64(launch[L.LAUNCH_INITIAL], 3 * row) == -1:
+            some = words[event + L.EVENT_NEED_FORM] != L.NEED_SCALAR or words[event + L.EVENT_NEED] == 0
+            if load_int64(launch[L.LAUNCH_INITIAL], 3 * row) == -1 and some:
                 count = number * 0 + 1
         elif phase == COMPLETED or early == 1:
             count = edge_count(words, pointers, edge, x, y, z, w)
@@ -266,6 +267,7 @@ def _push_unwaiting(launch, words, pointers, worker):
                 x, y, z, w = map_coordinate(words, pointers, grid, local)
                 if ready_need(words, pointers, grid, x, y, z, w) == 0:
                     _push_one(launch, worker, queue, words[grid + L.GRID_FIRST] + local)
+    cuda.syncthreads()  # all are counted as live before one thread gives the start's own count back
 
 
 @device_function

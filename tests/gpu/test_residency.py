@@ -11,6 +11,7 @@ from etproto.errors import ResidencyError
 from etproto.executors import cuda
 from etproto.executors.driver import device_facts
 from etproto.expressions import Symbol
+from etproto.kernels.source import fits_shared_tables
 from etproto.lowering import lower
 from etproto.program import EventTensor, Program, TaskGrid, Tensor
 from etproto.schedule import schedule
@@ -40,8 +41,10 @@ def _reference(i, out):
 
 
 KINDS = {
-    name: TileKind(name, _reference, 1, (Operand("out", ndim=1, mode="out"),), portable=body)
-    for name, body in (("light", _light), ("heavy", _heavy))
+    name: TileKind(
+        name, _reference, 1, (Operand("out", ndim=1, mode="out"),), portable=body, shared_bytes=size
+    )
+    for name, body, size in (("light", _light, 0), ("heavy", _heavy, 4 * BIG))
 }
 
 
@@ -53,29 +56,34 @@ def chain(kind: TileKind, tasks: int):
     return lower(Program("chain", (grid,)).bind(n=tasks))
 
 
+def limit_of(name: str, threads: int = cuda.THREADS) -> tuple[int, str]:
+    """Limit of the kernel that `load` would take."""
+    tables = fits_shared_tables(schedule(chain(KINDS[name], 1), "static", workers=1))
+    return cuda.resident_limit((KINDS[name],), threads, shared_tables=tables)
+
+
+@pytest.mark.parametrize("threads", [128, 32])
 @pytest.mark.parametrize("name", KINDS)
-def test_the_limit_runs_and_one_more_is_refused(name):
+def test_the_limit_runs_and_one_more_is_refused(name, threads):
     """The occupancy asked for is that of the kernel really compiled, not of some other one."""
     kind = KINDS[name]
-    limit, why = cuda.resident_limit((kind,))
+    limit, why = limit_of(name, threads)
     assert limit % device_facts().processors == 0 and "registers" in why
     out = numba_cuda.to_device(np.zeros(limit, np.float32))
-    cuda.run(schedule(chain(kind, limit), "static", workers=limit), {"out": out}, watchdog_s=2.0)
+    scheduled = schedule(chain(kind, limit), "static", workers=limit)
+    cuda.run(scheduled, {"out": out}, watchdog_s=2.0, threads=threads)
     np.testing.assert_array_equal(out.copy_to_host(), np.arange(limit) + 1)
     more = schedule(chain(kind, limit + 1), "static", workers=limit + 1)
     with pytest.raises(
         ResidencyError, match=rf"{limit + 1} workers asked for, at most {limit} .*shared memory"
     ):
-        cuda.load(more)
+        cuda.load(more, threads=threads)
 
 
 def test_a_heavier_body_lowers_the_limit():
-    assert cuda.resident_limit((KINDS["heavy"],))[0] < cuda.resident_limit((KINDS["light"],))[0]
+    """With blocks of one warp it is shared memory, not registers, that decides."""
+    assert limit_of("heavy", 32)[0] < limit_of("light", 32)[0]
 
 
 def test_more_threads_a_worker_lower_the_limit():
-    kinds = (KINDS["light"],)
-    assert cuda.resident_limit(kinds, 1024)[0] < cuda.resident_limit(kinds, 128)[0]
-    out = numba_cuda.to_device(np.zeros(50, np.float32))
-    cuda.run(schedule(chain(KINDS["light"], 50), "static", workers=50), {"out": out}, threads=256)
-    np.testing.assert_array_equal(out.copy_to_host(), np.arange(50) + 1)
+    assert limit_of("light", 256)[0] < limit_of("light")[0] < limit_of("light", 32)[0]
