@@ -51,7 +51,8 @@ class Scheduled:
     initial_queue : int64[r, 3]
         Rows (queue, grid, k): the first k tasks of a grid (all of them if k is -1) wait for nothing and are queued before
         the launch. Rows (-1, event tensor, 0): cells of it need no notification, so what they trigger is pushed at the start.
-        Rows (-2, grid, 0): some of the grid's tasks may wait for no cell (a range clipped to nothing), and are pushed at the start.
+        Rows (-2, grid, 0): some of the grid's tasks may wait for no cell (a range clipped to nothing); these are pushed
+        at the start.
     early_push : bool
         Push a task when its producers have been dispatched rather than completed, where that is safe.
     """

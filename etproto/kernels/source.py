@@ -38,6 +38,7 @@ def worker(launch_address):
     shared = cuda.shared.array({shared_words}, int64)
     for field in range(cuda.threadIdx.x, L.LAUNCH_COUNT, cuda.blockDim.x):
         launch[field] = given[field]
+    shared[sync.SHARED_FAILED] = 0
     cuda.syncthreads()
 {tables}    me = cuda.blockIdx.x + 0 * launch[0]
     workers = cuda.gridDim.x + 0 * launch[0]
@@ -85,7 +86,9 @@ def worker(launch_address):
                 if phase == sync.DISPATCHED:
                     x, y, z, w = map_coordinate(words, pointers, grid, number - words[grid + L.GRID_FIRST])
                 if phase == sync.COMPLETED:
-                    state, x, y, z, w = portable.begin_task(launch, words, pointers, workers, me, grid, task)
+                    state, x, y, z, w = portable.begin_task(
+                        launch, words, pointers, shared, workers, me, grid, task
+                    )
                     if state == portable.RUN:
                         kind = portable.task_kind(words, pointers, grid, task)
                         operand = portable.task_operands(words, grid, kind)

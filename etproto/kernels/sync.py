@@ -42,7 +42,7 @@ __all__ = ["SHARED_WORDS", "satisfied", "fail", "poll_event", "wait_edges", "not
 
 SHARED_WORDS = 264  # what a block shares: 8 words, then a list of fired cells
 SHARED_TASK = 0  # 2 words: the task of even and of odd turns, so that a fetch needs one barrier
-SHARED_TICKET, SHARED_FIRED, SHARED_LIST, LIST_LENGTH = 2, 3, 8, 256
+SHARED_TICKET, SHARED_FIRED, SHARED_FAILED, SHARED_LIST, LIST_LENGTH = 2, 3, 4, 8, 256
 START, DISPATCHED, COMPLETED = 0, 1, 2
 DRAINED, STOPPED = -1, -2
 BACKOFF_AFTER = 64  # polls without a pause before giving way
@@ -116,7 +116,7 @@ def poll_event(launch, workers, worker, task, cell, need):
 
 
 @device_function
-def wait_edges(launch, words, pointers, workers, worker, grid, task, epoch, first, last, x, y, z, w):
+def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w):
     """Wait for edges `first` to `last - 1` of a grid at one coordinate. Ends with a barrier; True for all threads, or False for all."""
     failed = False
     edge = words[L.HEADER_EDGES] + (words[grid + L.GRID_WAIT_FIRST] + first) * L.EDGE_WORDS
@@ -131,7 +131,11 @@ def wait_edges(launch, words, pointers, workers, worker, grid, task, epoch, firs
                 need = event_need(words, pointers, event, cell) * epoch
                 failed = not poll_event(launch, workers, worker, task, cell, need)
         edge += L.EDGE_WORDS
-    return cuda.syncthreads_or(1 if failed else 0) == 0
+    # Not syncthreads_or: after a poll that fails, a barrier with a vote hung on an H200 (compare numba issue 9770).
+    if failed:
+        shared[SHARED_FAILED] = 1
+    cuda.syncthreads()
+    return shared[SHARED_FAILED] == 0
 
 
 @device_function
@@ -257,7 +261,7 @@ def _push_triggered(launch, words, pointers, shared, worker, trigger, event, cel
 
 @device_function
 def _push_unwaiting(launch, words, pointers, worker):
-    """All threads, once a launch: push the tasks that wait for no cell at all, in grids where only some do (rows -2)."""
+    """All threads, once a launch: push tasks that wait for no cell, in grids where others do (rows -2)."""
     for row in range(launch[L.LAUNCH_INITIAL_COUNT]):
         if load_int64(launch[L.LAUNCH_INITIAL], 3 * row) == -2:
             number = load_int64(launch[L.LAUNCH_INITIAL], 3 * row + 1)

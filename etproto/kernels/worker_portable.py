@@ -153,7 +153,7 @@ def next_task(launch, words, pointers, entries, workers, worker, last, position,
 
 
 @device_function
-def begin_task(launch, words, pointers, workers, worker, grid, task):
+def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
     """All threads: wait for a task's events. Returns (RUN, SKIP or STOP, x, y, z, w), the coordinate its edge maps are evaluated at.
 
     SKIP: the task does not exist in this run (its grid's run-time extent is smaller). STOP: the run has failed.
@@ -187,7 +187,7 @@ def begin_task(launch, words, pointers, workers, worker, grid, task):
             last = words[grid + L.GRID_WAIT_COUNT]
         if waits and last > first:
             epoch = words[grid + L.GRID_EPOCH]
-            if not wait_edges(launch, words, pointers, workers, worker, grid, task, epoch, first, last, x, y, z, w):
+            if not wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w):
                 result = number * 0 + STOP
         first = last
         if stage == 0 and result == RUN:
