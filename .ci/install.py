@@ -90,9 +90,7 @@ def choose(extras: list[str], cuda: list[str]) -> list[str]:
 
 def main() -> int:
     """Install what is missing; the exit status is pip's."""
-    parser = argparse.ArgumentParser(
-        description="Install etproto and extras where anything of them is missing."
-    )
+    parser = argparse.ArgumentParser(description="Install etproto and extras where anything of them is missing.")
     parser.add_argument("extras", nargs="*", help="names of extras in setup.cfg")
     parser.add_argument("--gpu", action="store_true", help="add the CUDA extra of this machine's driver")
     arguments = parser.parse_args()

@@ -87,16 +87,10 @@ def edge_cells(
     def outside(row: int, axis: int, value: int) -> ProgramError:
         task = f"{grid.name}[{', '.join(str(coordinate[row, d]) for d in range(grid.ndim))}]"
         cell = ", ".join(
-            str(value)
-            if d == axis
-            else str(int(value_of(part.value)[row]))
-            if isinstance(part, Point)
-            else str(part)
+            str(value) if d == axis else str(int(value_of(part.value)[row])) if isinstance(part, Point) else str(part)
             for d, part in enumerate(edge.map.dimensions)
         )
-        return ProgramError(
-            f"{where}: task {task} names {edge.event.name}[{cell}], outside its extents {shape}"
-        )
+        return ProgramError(f"{where}: task {task} names {edge.event.name}[{cell}], outside its extents {shape}")
 
     offset = np.zeros(count, np.int64)
     spans: list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray | None]] = []
@@ -162,9 +156,7 @@ def evaluate(
             index = np.asarray(dimension.evaluate(values))
             wrong = (index < 0) | (index >= extent)
             if wrong.any():
-                raise ProgramError(
-                    f"{where}: {read}: index {index[wrong][0]} outside {read.tensor}'s shape {shape}"
-                )
+                raise ProgramError(f"{where}: {read}: index {index[wrong][0]} outside {read.tensor}'s shape {shape}")
     return bound.evaluate(values)
 
 
@@ -173,17 +165,11 @@ def _without_symbols(expression: Expression, instance: Instance, where: str) -> 
     if isinstance(expression, Symbol):
         return Constant(int(expression.evaluate(instance.values)))
     if isinstance(expression, Read):
-        return Read(
-            expression.tensor, tuple(_without_symbols(i, instance, where) for i in expression.indices)
-        )
+        return Read(expression.tensor, tuple(_without_symbols(i, instance, where) for i in expression.indices))
     if isinstance(expression, Operation):
-        left, right = (
-            _without_symbols(side, instance, where) for side in (expression.left, expression.right)
-        )
+        left, right = (_without_symbols(side, instance, where) for side in (expression.left, expression.right))
         if expression.operator in ("//", "%") and not right.leaves() and int(right.evaluate({})) <= 0:
-            raise ProgramError(
-                f"{where}: {expression}: the divisor must be positive, got {right.evaluate({})}"
-            )
+            raise ProgramError(f"{where}: {expression}: the divisor must be positive, got {right.evaluate({})}")
         return Operation(expression.operator, left, right)
     return expression
 

@@ -64,17 +64,12 @@ def demo(trace_file: str | None = None) -> int:
         if (target.name, schedule) == TRACED:
             kept = measured.trace
     print("\n".join(_table(rows)))
-    print(
-        f"\n{len(rows) - 1} runs, "
-        + ("all right" if not wrong else f"{len(wrong)} faults: {'; '.join(wrong)}")
-    )
+    print(f"\n{len(rows) - 1} runs, " + ("all right" if not wrong else f"{len(wrong)} faults: {'; '.join(wrong)}"))
     print("\n" + _model_comparison())
     print("\n" + _refusal())
     path = Path(trace_file) if trace_file else Path(tempfile.mkdtemp(prefix="etproto-")) / "trace.json"
     kept.save(path)
-    print(
-        f"\nTrace of {' '.join(TRACED)}: {path}\nOpen it at https://ui.perfetto.dev, or: etproto trace {path}"
-    )
+    print(f"\nTrace of {' '.join(TRACED)}: {path}\nOpen it at https://ui.perfetto.dev, or: etproto trace {path}")
     return 1 if wrong else 0
 
 
@@ -164,8 +159,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     left = [not any(character.isdigit() for character in cell) for cell in rows[1]]
     return [
         "  ".join(
-            cell.ljust(size) if words else cell.rjust(size)
-            for cell, size, words in zip(row, width, left, strict=True)
+            cell.ljust(size) if words else cell.rjust(size) for cell, size, words in zip(row, width, left, strict=True)
         ).rstrip()
         for row in rows
     ]

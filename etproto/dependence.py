@@ -26,9 +26,7 @@ def transpose(ptr: np.ndarray, event: np.ndarray, events: int) -> tuple[np.ndarr
     return offsets(np.bincount(event, minlength=events)), row[np.argsort(event, kind="stable")]
 
 
-def run_order(
-    tasks: TaskArrays, need: np.ndarray | None = None, following: np.ndarray | None = None
-) -> np.ndarray:
+def run_order(tasks: TaskArrays, need: np.ndarray | None = None, following: np.ndarray | None = None) -> np.ndarray:
     """Rows in an order in which they can run, level by level; short if some never can.
 
     Parameters
@@ -93,8 +91,7 @@ def select(tasks: TaskArrays, order: np.ndarray) -> TaskArrays:
         csr[f"{word}_ptr"] = new
         csr[f"{word}_event"] = event[np.repeat(ptr[:-1][order] - new[:-1], size) + np.arange(new[-1])]
     per_row = {
-        field: getattr(tasks, field)[order]
-        for field in ("task", "kind", "grid", "coordinate", "cost", "priority")
+        field: getattr(tasks, field)[order] for field in ("task", "kind", "grid", "coordinate", "cost", "priority")
     }
     names = None if tasks.task_name is None else tuple(tasks.task_name[row] for row in order.tolist())
     return replace(tasks, **per_row, **csr, task_name=names)

@@ -1,13 +1,13 @@
 """Edge maps: task coordinate -> event coordinates, in the four forms of the paper.
 
-=========================  ===================================  ==========================================
-form                       written                              meaning
-=========================  ===================================  ==========================================
-projection                 ``"ij->i"``                          one cell; a letter only on the right is a whole axis
-affine                     ``"ij->(i//2, j+1)"``                one cell; ``"i->i-1:i+2"`` a range, clipped as in Python
-run-time gather            ``"i->topk[i,:]"``                   the cells named by elements of an int32 tensor
-run-time range             ``"e->indptr[e]:indptr[e+1]"``       the cells from one element to another
-=========================  ===================================  ==========================================
+===============  ==============================  ========================================================
+form             written                         meaning
+===============  ==============================  ========================================================
+projection       ``"ij->i"``                     one cell; a letter only on the right is a whole axis
+affine           ``"ij->(i//2, j+1)"``           one cell; ``"i->i-1:i+2"`` a range, clipped as in Python
+run-time gather  ``"i->topk[i,:]"``              the cells named by elements of an int32 tensor
+run-time range   ``"e->indptr[e]:indptr[e+1]"``  the cells from one element to another
+===============  ==============================  ========================================================
 
 A single index must lie inside its event tensor; a range is clipped to it, as Python clips slices.
 """
@@ -62,7 +62,9 @@ class Gather:
 
 @dataclass(frozen=True)
 class EdgeMap:
-    """A parsed edge map: names of the task coordinates, and one of Point, Range, Gather for each event dimension."""
+    """A parsed edge map: names of the task coordinates, and one of Point, Range, Gather for each event
+    dimension.
+    """
 
     coordinates: tuple[str, ...]
     dimensions: tuple[Point | Range | Gather, ...]
@@ -81,9 +83,11 @@ class EdgeMap:
 
 @dataclass(frozen=True)
 class Index:
-    """``((sum of coefficient * coordinate) + constant) // divisor % modulus``, then an element of `buffer` if there is one.
+    """``((sum of coefficient * coordinate) + constant) // divisor % modulus``, then an element of `buffer` if
+    there is one.
 
-    Coefficients and the rest are expressions of symbols alone; `modulus` None means none, `buffer` None means no load.
+    Coefficients and the rest are expressions of symbols alone; `modulus` None means none, `buffer` None means
+    no load.
     """
 
     coefficients: tuple[Expression, ...]
@@ -105,7 +109,8 @@ def parse_edge_map(
     symbols: Mapping[str, Symbol],
     tensor_shapes: Mapping[str, tuple[Expression, ...]],
 ) -> EdgeMap:
-    """Parse an edge map such as ``"ij->i"``, ``"i,j->(i//2, j+1)"``, ``"i->topk[i,:]"`` or ``"e->indptr[e]:indptr[e+1]"``.
+    """Parse an edge map such as ``"ij->i"``, ``"i,j->(i//2, j+1)"``, ``"i->topk[i,:]"`` or
+    ``"e->indptr[e]:indptr[e+1]"``.
 
     Parameters
     ----------
@@ -152,7 +157,9 @@ def parse_edge_map(
     index = tree.slice if isinstance(tree, ast.Subscript) else tree
     nodes = index.elts if isinstance(index, ast.Tuple) else [index]
     if len(nodes) != len(event_shape):
-        raise ProgramError(f"edge map {text!r}: the event tensor has {len(event_shape)} dimensions, the map names {len(nodes)}")
+        raise ProgramError(
+            f"edge map {text!r}: the event tensor has {len(event_shape)} dimensions, the map names {len(nodes)}"
+        )
     dimensions = tuple(
         _dimension(node, extent, known, tensor_shapes, text) for node, extent in zip(nodes, event_shape, strict=True)
     )
@@ -161,9 +168,7 @@ def parse_edge_map(
 
 def _is_projection(right: str, names: list[str], known: Mapping[str, Expression | str]) -> bool:
     letters = right.replace(" ", "")
-    return len(set(letters)) == len(letters) and all(
-        letter in names or letter not in known for letter in letters
-    )
+    return len(set(letters)) == len(letters) and all(letter in names or letter not in known for letter in letters)
 
 
 def _dimension(
@@ -197,7 +202,9 @@ def _gather(
     if len(elements) != len(shape):
         raise ProgramError(f"edge map {text!r}: {tensor} has {len(shape)} dimensions, {written} names {len(elements)}")
     if not isinstance(elements[-1], ast.Slice) or any(isinstance(e, ast.Slice) for e in elements[:-1]):
-        raise ProgramError(f"edge map {text!r}: in {written} only the last index may be a slice, so that it is contiguous")
+        raise ProgramError(
+            f"edge map {text!r}: in {written} only the last index may be a slice, so that it is contiguous"
+        )
     row: Expression = Constant(0)
     for element, extent in zip(elements[:-1], shape[:-1], strict=True):
         row = row * extent + parse(element, known, text)
@@ -208,13 +215,16 @@ def _gather(
     return Gather(tensor, base + low, base + high, written)
 
 
-def as_index(expression: Expression, coordinates: tuple[str, ...], tensor_shapes: Mapping[str, tuple[Expression, ...]]) -> Index:
+def as_index(
+    expression: Expression, coordinates: tuple[str, ...], tensor_shapes: Mapping[str, tuple[Expression, ...]]
+) -> Index:
     """Bring an expression into the one form that the device evaluates.
 
     Raises
     ------
     ProgramError
-        When it is not ``(affine in the coordinates) // divisor % modulus``, nor one element of a tensor at such an index.
+        When it is not ``(affine in the coordinates) // divisor % modulus``, nor one element of a tensor at
+        such an index.
     """
     buffer = None
     if isinstance(expression, Read):
@@ -238,7 +248,8 @@ def as_index(expression: Expression, coordinates: tuple[str, ...], tensor_shapes
             affine = None
     if affine is None:
         raise ProgramError(
-            f"{expression}: expected (affine in {', '.join(coordinates) or 'no coordinate'}) // divisor % modulus, or one element of an"
+            f"{expression}: expected (affine in {', '.join(coordinates) or 'no coordinate'}) // divisor % modulus,"
+            " or one element of an"
             f" int32 tensor at such an index"
         )
     return Index(affine[0], affine[1], divisor, modulus, buffer)

@@ -15,7 +15,8 @@ __all__ = ["Encoder"]
 class Encoder:
     """Collects the distinct symbolic values of a program as scalars, and assembles its sections.
 
-    A record is a list of words: integers, expressions, or ``(section, number)`` for the place of another record.
+    A record is a list of words: integers, expressions, or ``(section, number)`` for the place of another
+    record.
     """
 
     def __init__(self, values: Mapping[str, int]) -> None:

@@ -1,4 +1,6 @@
-"""The errors of etproto: small `ValueError` subclasses whose text names the thing, the value received and what was expected."""
+"""The errors of etproto: small `ValueError` subclasses whose text names the thing, the value received and
+what was expected.
+"""
 
 from __future__ import annotations
 

@@ -82,9 +82,7 @@ def expand(
     program = instance.program
     base = {event.name: first for event, first in zip(program.events, numbering.event_base, strict=True)}
     kind_name = tuple(dict.fromkeys(grid.kind.name for grid in program.parsed))
-    parts: dict[str, list[np.ndarray]] = {
-        field: [] for field in ("task", "kind", "grid", "coordinate", "cost")
-    }
+    parts: dict[str, list[np.ndarray]] = {field: [] for field in ("task", "kind", "grid", "coordinate", "cost")}
     waits, notifies = [], []
     for index, grid in enumerate(program.parsed):
         if grids is not None and grid.name not in grids:
@@ -120,9 +118,7 @@ def expand(
     return _in_dependence_order(tasks)
 
 
-def grid_coordinates(
-    instance: Instance, grid: Grid, known: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def grid_coordinates(instance: Instance, grid: Grid, known: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates (int32[n, 4]) and numbers within the grid (int64[n]) of a grid's tasks, ascending.
 
     The number is row-major under the run's extents; in a ragged grid it is
@@ -141,13 +137,10 @@ def grid_coordinates(
     for dimension, extent in enumerate(extents):
         if extent < 0:
             raise ProgramError(
-                f"{owner}: extent {dimension} ({grid.extent_text(dimension)}) must be at least 0,"
-                f" got {extent}"
+                f"{owner}: extent {dimension} ({grid.extent_text(dimension)}) must be at least 0, got {extent}"
             )
     if grid.count is not None and bound is not None and extents[0] > bound:
-        raise ProgramError(
-            f"{owner}: extent 0 ({grid.count}) must be at most its bound {bound}, got {extents[0]}"
-        )
+        raise ProgramError(f"{owner}: extent 0 ({grid.count}) must be at most its bound {bound}, got {extents[0]}")
     rows, first = None, 0
     if grid.pointer is not None:
         pointer = _row_pointer(grid, known[grid.pointer].ravel(), extents[0], bound, owner)
@@ -155,9 +148,7 @@ def grid_coordinates(
         extents = [len(rows), *extents[2:]]
     count = math.prod(extents)
     columns = (
-        list(np.unravel_index(np.arange(count), extents))
-        if extents and count
-        else [np.arange(count)] * len(extents)
+        list(np.unravel_index(np.arange(count), extents)) if extents and count else [np.arange(count)] * len(extents)
     )
     if rows is not None:
         columns[:1] = [rows[columns[0]], first + columns[0]]
@@ -174,16 +165,14 @@ def _row_pointer(grid: Grid, values: np.ndarray, rows: int, bound: int | None, o
         raise ProgramError(f"{owner}: {rows} rows need {rows + 1} elements of {name}, it has {len(values)}")
     pointer = values[: rows + 1].astype(np.int64)
     falls = np.flatnonzero(np.diff(pointer) < 0)
-    if pointer[0] < 0:
-        raise ProgramError(f"{owner}: {name}[0] must be at least 0, got {pointer[0]}")
+    if pointer[0] != 0:
+        raise ProgramError(f"{owner}: {name}[0] must be 0, got {pointer[0]}")
     if len(falls):
         row = int(falls[0])
         got = f"{name}[{row}] = {pointer[row]}, {name}[{row + 1}] = {pointer[row + 1]}"
         raise ProgramError(f"{owner}: {name} must never decrease, got {got}")
     if bound is not None and pointer[-1] > bound:
-        raise ProgramError(
-            f"{owner}: {name}[{rows}] must be at most the grid's bound {bound}, got {pointer[-1]}"
-        )
+        raise ProgramError(f"{owner}: {name}[{rows}] must be at most the grid's bound {bound}, got {pointer[-1]}")
     return pointer
 
 
@@ -219,9 +208,8 @@ def _costs(instance: Instance, grid: Grid, coordinate: np.ndarray, tensors: Mapp
                 result = np.broadcast_to(np.asarray(cost(*axes, *operands), np.float64), count)
                 if any(result[row] != single(row) for row in probes):
                     result = None
-            except (
-                Exception
-            ):  # the callable is the user's, and not made for arrays: whatever is wrong shows below
+            # the callable is the user's, and not made for arrays: whatever is wrong shows below
+            except Exception:
                 result = None
         if result is None:
             result = np.fromiter((single(row) for row in range(count)), np.float64, count)

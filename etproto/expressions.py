@@ -1,7 +1,8 @@
-"""Integer expressions over symbols, coordinates and run-time values: what extents, shapes and edge maps are made of.
+"""Integer expressions over symbols, coordinates and run-time values: what extents, shapes and edge maps are
+made of.
 
-An expression is parsed from Python syntax (``"(n + 63) // 64"``) or built from `Symbol` objects with ordinary operators.
-Run-time values are elements of int32 tensors, written ``indptr[e]``.
+An expression is parsed from Python syntax (``"(n + 63) // 64"``) or built from `Symbol` objects with ordinary
+operators. Run-time values are elements of int32 tensors, written ``indptr[e]``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Expression:
         return _operation("%", other, self)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Value under `values`: name -> int or array for symbols and coordinates, name -> array for tensors read."""
+        """Value under `values`: name -> int or array for symbols and coordinates, name -> array for tensors
+        read.
+        """
         raise ProgramError(f"expression {self!r} of type {type(self).__name__} cannot be evaluated")
 
     def leaves(self) -> list[Expression]:
@@ -140,7 +143,6 @@ class Coordinate(Expression):
 @dataclass(frozen=True)
 class Read(Expression):
     """An element of an int32 tensor, read when the program runs."""
-
 
     tensor: str
     indices: tuple[Expression, ...]
@@ -250,7 +252,8 @@ def parse(node: ast.AST, names: Mapping[str, Expression | str], text: str) -> Ex
     node : ast.AST
         Tree of one expression.
     names : mapping
-        Name -> expression (symbols, coordinates), or name -> its own name for an int32 tensor that may be subscripted.
+        Name -> expression (symbols, coordinates), or name -> its own name for an int32 tensor that may be
+        subscripted.
     text : str
         What the user wrote, for messages.
 
@@ -266,10 +269,12 @@ def parse(node: ast.AST, names: Mapping[str, Expression | str], text: str) -> Ex
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _operation("-", 0, parse(node.operand, names, text))
     if isinstance(node, ast.BinOp) and type(node.op) in _AST_OPERATORS:
-        return _operation(
-            _AST_OPERATORS[type(node.op)], parse(node.left, names, text), parse(node.right, names, text)
-        )
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and names.get(node.value.id) == node.value.id:
+        return _operation(_AST_OPERATORS[type(node.op)], parse(node.left, names, text), parse(node.right, names, text))
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and names.get(node.value.id) == node.value.id
+    ):
         elements = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return Read(node.value.id, tuple(parse(element, names, text) for element in elements))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2 and not node.keywords:
@@ -280,6 +285,7 @@ def parse(node: ast.AST, names: Mapping[str, Expression | str], text: str) -> Ex
             return Operation(node.func.id, left, right)
     known = ", ".join(sorted(names)) or "none"
     raise ProgramError(
-        f"in {text!r}: cannot read {ast.unparse(node)!r}; expected integers, the names {known}, + - * // %, min, max, ceil_div,"
+        f"in {text!r}: cannot read {ast.unparse(node)!r}; expected integers, the names {known}, + - * // %, min,"
+        " max, ceil_div,"
         f" and elements of int32 tensors"
     )

@@ -99,9 +99,7 @@ def lu(tiles: int) -> TaskGraph:
         tasks += [("trsm_row", (k, j), (k, j), [(k, k)]) for j in rest]
         tasks += [("trsm_column", (i, k), (i, k), [(k, k)]) for i in rest]
         tasks += [("gemm", (i, j, k), (i, j), [(i, k), (k, j)]) for i in rest for j in rest]
-    return _by_data_flow(
-        f"lu{tiles}", tasks, {"getrf": 2.0, "trsm_row": 3.0, "trsm_column": 3.0, "gemm": 6.0}
-    )
+    return _by_data_flow(f"lu{tiles}", tasks, {"getrf": 2.0, "trsm_row": 3.0, "trsm_column": 3.0, "gemm": 6.0})
 
 
 def stencil(width: int, steps: int, periodic: bool = False) -> TaskGraph:
@@ -171,9 +169,7 @@ def fork_join(width: int, stages: int) -> TaskGraph:
         np.stack([before, work], axis=1).ravel(),
         np.stack([work, before + width + 1], axis=1).ravel(),
         count,
-        names=_names(
-            ("join", (s,)) if p == 0 else ("work", (s, p - 1)) for s, p in zip(stage, place, strict=True)
-        ),
+        names=_names(("join", (s,)) if p == 0 else ("work", (s, p - 1)) for s, p in zip(stage, place, strict=True)),
         kind=(place > 0).astype(int),
         kind_name=("join", "work"),
         args=np.stack([stage, np.maximum(place - 1, 0)], axis=1),

@@ -1,18 +1,17 @@
 """The one definition of every array that host and device share: field numbers, record sizes, status words.
 
-A lowered program is one int64 array, ``words``: a header, then sections of fixed-size records. Everything that the device
-evaluates per task (extents, edge maps, needs, triggers, operands) is a record here, so a graph table and a symbolic formula,
-one rank or several, one pass or a loop, run in the same kernel. Encoder, device code and cpu executor import these numbers.
+A lowered program is one int64 array, ``words``: a header, then sections of fixed-size records. Everything
+that the device evaluates per task (extents, edge maps, needs, triggers, operands) is a record here, so a
+graph table and a symbolic formula, one rank or several, one pass or a loop, run in the same kernel. Encoder,
+device code and cpu executor import these numbers.
 
-A word that depends on a symbol is resolved from the ``scalars`` array by the reset kernel before each launch: rebinding
-stores a few scalars and rebuilds nothing.
+A word that depends on a symbol is resolved from the ``scalars`` array by the reset kernel before each launch:
+rebinding stores a few scalars and rebuilds nothing.
 """
 
 from __future__ import annotations
 
-
-
-# -- header: where each section starts (word offsets), and how many records it has ------------------------------------
+# -- header: where each section starts (word offsets), and how many records it has ---------------------------
 HEADER_GRIDS = 0
 HEADER_GRID_COUNT = 1
 HEADER_EDGES = 2
@@ -29,7 +28,7 @@ HEADER_RANKS = 12
 HEADER_BUFFERS = 13
 HEADER_WORDS = 16
 
-# -- task grids -------------------------------------------------------------------------------------------------------
+# -- task grids ----------------------------------------------------------------------------------------------
 GRID_KIND = 0
 GRID_DIMENSIONS = 1
 GRID_SOURCE = 2  # SOURCE_FORMULA or SOURCE_TABLE
@@ -56,14 +55,15 @@ GRID_WORDS = 24
 SOURCE_FORMULA = 0
 SOURCE_TABLE = 1
 
-# -- edges: one wait or notify of a grid ------------------------------------------------------------------------------
+# -- edges: one wait or notify of a grid ---------------------------------------------------------------------
 EDGE_EVENT = 0  # event tensor
 EDGE_DIMENSIONS = 1
 EDGE_FIRST_DIMENSION = 2
 EDGE_TRIGGERS = 3  # wait edge: 1 if meeting the event counts towards the task's readiness
 EDGE_WORDS = 4
 
-# An index is ((coordinate . COEFFICIENT + CONSTANT) // DIVISOR) % MODULUS, then optionally one load from a buffer.
+# An index is ((coordinate . COEFFICIENT + CONSTANT) // DIVISOR) % MODULUS, then optionally one load from a
+# buffer.
 INDEX_COEFFICIENT = 0  # 4 words
 INDEX_CONSTANT = 4
 INDEX_DIVISOR = 5
@@ -84,7 +84,7 @@ FORM_POINT = 0  # the one value low
 FORM_RANGE = 1  # low .. high - 1, clipped to the extent
 FORM_GATHER = 2  # gather[low .. high - 1]
 
-# -- event tensors ----------------------------------------------------------------------------------------------------
+# -- event tensors -------------------------------------------------------------------------------------------
 EVENT_BASE = 0  # first cell
 EVENT_CELLS = 1  # cells as bound
 EVENT_DIMENSIONS = 2
@@ -107,7 +107,7 @@ NEED_RUNTIME = 2  # written by this launch, one a cell
 SCOPE_GPU = 0
 SCOPE_SYSTEM = 1
 
-# -- triggers: tasks that become ready when a cell of an event tensor meets its need ------------------------------------
+# -- triggers: tasks that become ready when a cell of an event tensor meets its need -------------------------
 TRIGGER_GRID = 0
 TRIGGER_FORM = 1
 TRIGGER_LOW = 2  # index record over the event coordinate (TRIGGER_RANGE)
@@ -120,9 +120,12 @@ TRIGGER_WORDS = 40
 TRIGGER_RANGE = 0  # tasks low * scale .. high * scale of the grid
 TRIGGER_BOX_FORM = 1  # a box of coordinates of the grid
 TRIGGER_GATHER = 2  # tasks buffer[low .. high - 1]; the buffer number is TRIGGER_EVENT
-TRIGGER_ZERO_CELLS = 3  # the run-time needs of TRIGGER_EVENT are known now: those that are 0 trigger TRIGGER_GRID
+# When cell TRIGGER_LOW of the event tensor is met, the run-time needs of TRIGGER_EVENT are known: cells that
+# need 0 trigger TRIGGER_GRID.
+TRIGGER_ZERO_CELLS = 3
 
-# A box record: coordinates (e * SCALE + LOW) // DIVISOR up to (e * SCALE + HIGH) // DIVISOR, e the event coordinate DIMENSION.
+# A box record: coordinates (e * SCALE + LOW) // DIVISOR up to (e * SCALE + HIGH) // DIVISOR, e the event
+# coordinate DIMENSION.
 BOX_DIMENSION = 0  # -1: the whole extent
 BOX_SCALE = 1
 BOX_LOW = 2
@@ -130,12 +133,12 @@ BOX_HIGH = 3
 BOX_DIVISOR = 4
 BOX_WORDS = 5
 
-# -- operands of a grid's tile kind -------------------------------------------------------------------------------------
+# -- operands of a grid's tile kind --------------------------------------------------------------------------
 OPERAND_BUFFER = 0  # buffer number, or the value of a scalar operand
 OPERAND_EXTENT = 1  # 4 words
 OPERAND_WORDS = 5
 
-# -- rows of the task table (int32) -------------------------------------------------------------------------------------
+# -- rows of the task table (int32) --------------------------------------------------------------------------
 TASK_KIND = 0
 TASK_GRID = 1
 TASK_COORDINATE = 2  # 4
@@ -143,7 +146,7 @@ TASK_EPOCH = 6
 TASK_ARGUMENT = 7
 TASK_WORDS = 8
 
-# -- control block (int64): one cache line for each word that is polled or contended ------------------------------------
+# -- control block (int64): one cache line for each word that is polled or contended -------------------------
 LINE = 16
 CONTROL_STATUS = 0
 CONTROL_LIVE = 1 * LINE  # tasks created and not finished
@@ -167,12 +170,12 @@ STATUS_EVENT_RANGE = 4  # a run-time edge map named a cell outside its event ten
 STATUS_EXTENT_RANGE = 5  # a run-time extent exceeds its bound
 STATUS_TASK_RANGE = 6  # a run-time trigger named tasks outside its grid
 
-# -- queue slots (int64): pass << 32 | task ----------------------------------------------------------------------------
+# -- queue slots (int64): pass << 32 | task ------------------------------------------------------------------
 SLOT_SHIFT = 32
 SLOT_MASK = 0xFFFFFFFF
 SLOT_EMPTY = 0xFFFFFFFF  # low half of a slot that the pass in its high half may fill
 
-# -- what each worker is doing (int64[workers, 4]), for the watchdog and its report --------------------------------------
+# -- what each worker is doing (int64[workers, 4]), for the watchdog and its report --------------------------
 STATE_FINISHED = 0
 STATE_TASK = 1
 STATE_PHASE = 2
@@ -186,7 +189,7 @@ PHASE_NOTIFY = 3
 PHASE_POP = 4
 PHASE_DONE = 5
 
-# -- trace (int64): records[worker, capacity, 8], see Trace.from_device --------------------------------------------------
+# -- trace (int64): records[worker, capacity, 8], see Trace.from_device --------------------------------------
 TRACE_WORDS = 8
 TRACE_HEADER_WORDS = 5
 SPAN_TASK = 0
@@ -194,7 +197,7 @@ SPAN_WAIT = 1
 SPAN_POP = 2
 SPAN_PUSH = 3
 
-# -- launch block (int64): the kernels' only argument, addresses and sizes of everything above ---------------------------
+# -- launch block (int64): the kernels' only argument, addresses and sizes of everything above ---------------
 LAUNCH_WORDS = 0  # address
 LAUNCH_WORD_COUNT = 1
 LAUNCH_POINTERS = 2  # address of int64[ranks * buffers]
@@ -229,7 +232,7 @@ LAUNCH_WORKERS = 30
 LAUNCH_ENTRY_COUNT = 31
 LAUNCH_COUNT = 32
 
-# -- scheduling entries (see etproto.scheduled) ---------------------------------------------------------------------------
+# -- scheduling entries (see etproto.scheduled) --------------------------------------------------------------
 ENTRY_WORDS = 4
 
 __all__ = [name for name in globals() if name.isupper()]

@@ -26,7 +26,8 @@ __all__ = ["Buffer", "Lowered", "lower"]
 class Buffer:
     """An array that records name by number.
 
-    `contents` is None for a tensor, whose array is given at run time; for the program's own tables it is the int32 data.
+    `contents` is None for a tensor, whose array is given at run time; for the program's own tables it is the
+    int32 data.
     """
 
     name: str
@@ -117,8 +118,8 @@ class _Context:
 def lower(instance: Instance) -> Lowered:
     """Lower a bound program.
 
-    The template (`words`, `patches`, tables) is the same for every binding up to the bounds; only `scalars`, and the
-    tables of needs of event tensors whose cells differ, depend on the values bound.
+    The template (`words`, `patches`, tables) is the same for every binding up to the bounds; only `scalars`,
+    and the tables of needs of event tensors whose cells differ, depend on the values bound.
 
     Raises
     ------
@@ -283,7 +284,9 @@ def _operand_records(context: _Context, grid: Grid) -> list[list]:
 
 
 def _need(context: _Context, event: EventTensor, written: set[str]) -> tuple[int, Expression | int]:
-    """(form, need or buffer number) of an event tensor, adding the table of needs to the buffers where one is needed."""
+    """(form, need or buffer number) of an event tensor, adding the table of needs to the buffers where one is
+    needed.
+    """
     program = context.instance.program
     if event.any_of:
         return L.NEED_SCALAR, Constant(1)
@@ -297,7 +300,8 @@ def _need(context: _Context, event: EventTensor, written: set[str]) -> tuple[int
     needs = static_needs(context.instance, event)
     if needs is None:
         raise ProgramError(
-            f"program {program.name}: the need of {event.name} depends on run-time values; name the tensor that holds it, count=..."
+            f"program {program.name}: the need of {event.name} depends on run-time values; name the tensor that"
+            " holds it, count=..."
         )
     symbolic = any(isinstance(leaf, Symbol) for extent in event.shape for leaf in extent.leaves())
     if not symbolic and len(needs) and (needs == needs[0]).all():
@@ -323,5 +327,3 @@ def _event_record(context: _Context, event: EventTensor, position: int, need: tu
     record[L.EVENT_SCOPE] = L.SCOPE_SYSTEM if event.scope == "sys" else L.SCOPE_GPU
     record[L.EVENT_ANY_OF] = int(event.any_of)
     return record
-
-

@@ -10,7 +10,7 @@ import numpy as np
 from etproto import layout as L
 from etproto.encoding import Encoder
 from etproto.errors import ProgramError
-from etproto.graph import SECONDS, TaskGraph
+from etproto.graph import SECONDS, TaskGraph, compressed
 from etproto.graph_expand import graph_tasks
 from etproto.kernels.tiles.spin import spin
 from etproto.lowering import Buffer, Lowered
@@ -32,7 +32,8 @@ def lower_graph(
     graph : TaskGraph
         Acyclic.
     kinds : mapping, optional
-        Kind name -> tile kind. Tasks of other kinds call their Python body, if they have one, and else take the time of their cost.
+        Kind name -> tile kind. Tasks of other kinds call their Python body, if they have one, and else take the time of
+        their cost.
     time_scale : float
         Factor on the time of tasks that only take time.
     timed : bool
@@ -55,7 +56,9 @@ def lower_graph(
 
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     buffers = [Buffer(t.name, t.dtype, tuple(int(e.evaluate({})) for e in t.shape)) for t in graph.tensors]
-    trigger_ptr, trigger_task = _transpose(tasks.wait_ptr, tasks.wait_event, tasks.events)
+    trigger_ptr, trigger_task = compressed.transpose(
+        tasks.wait_ptr, tasks.wait_event, np.arange(tasks.count), tasks.events
+    )
     tables = {
         "task_table": table.ravel(),
         "wait_ptr": tasks.wait_ptr,
@@ -145,19 +148,12 @@ def _gather(pointer: int, elements: int, extent: int) -> list[int]:
     return [L.FORM_GATHER, *_element(pointer, 0), *_element(pointer, 1), elements, extent, 1]
 
 
-def _transpose(ptr: np.ndarray, element: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """CSR of the transposed relation: for each element the rows that list it, ascending."""
-    rows = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-    order = np.argsort(element, kind="stable")
-    transposed = np.zeros(size + 1, np.int64)
-    np.cumsum(np.bincount(element, minlength=size), out=transposed[1:])
-    return transposed, rows[order]
-
-
 def _bodies(
     graph: TaskGraph, tasks: TaskArrays, kinds: Mapping[str, TileKind], time_scale: float
 ) -> tuple[tuple[TileKind, ...], np.ndarray, np.ndarray]:
-    """Tile kinds in use, the kind number of each row, and the argument of each row (a body's number, or nanoseconds)."""
+    """Tile kinds in use, the kind number of each row, and the argument of each row (a body's number, or
+    nanoseconds).
+    """
     used: list[TileKind] = []
     translate = np.full(len(graph.kind_name), -1, np.int64)
     for position, name in enumerate(graph.kind_name):
@@ -181,7 +177,8 @@ def _bodies(
             row = int(timed[nanoseconds.argmax()])
             raise ProgramError(
                 f"graph {graph.name}: task {tasks.name(row)} would spin for {nanoseconds.max() * 1e-9:.3g} s, at most"
-                f" {_LONGEST_SPIN * 1e-9:.3g} s; shorten dummy tasks with time_scale={_LONGEST_SPIN / nanoseconds.max() * time_scale:.1g}"
+                f" {_LONGEST_SPIN * 1e-9:.3g} s; shorten dummy tasks with"
+                f" time_scale={_LONGEST_SPIN / nanoseconds.max() * time_scale:.1g}"
             )
         kind_of[timed] = len(used)
         argument[timed] = np.rint(nanoseconds)
@@ -215,7 +212,8 @@ def _operands(
             tensor = tensors.get(value)
             if tensor is None or len(tensor.shape) != operand.ndim or tensor.dtype != operand.dtype:
                 raise ProgramError(
-                    f"graph {graph.name}: operand {operand.name} of kind {kind.name} needs a tensor with {operand.ndim} dimensions"
+                    f"graph {graph.name}: operand {operand.name} of kind {kind.name} needs a tensor with"
+                    f" {operand.ndim} dimensions"
                     f" of {operand.dtype}, got {tensor or value!r}; tensors are {', '.join(tensors) or 'none'}"
                 )
             shape = [int(extent.evaluate({})) for extent in tensor.shape]

@@ -22,10 +22,12 @@ def notifiers(program: Program, event: EventTensor) -> Iterator[tuple[Grid, Edge
 
 
 def uniform_need(program: Program, event: EventTensor) -> Expression | None:
-    """The need of every cell as one expression of the symbols, when the maps show that it is the same for all.
+    """The need of every cell as one expression of the symbols, when the maps show that it is the same for
+    all.
 
-    That is so when each event coordinate is a task coordinate of the same extent (or a whole axis), each used once: then every
-    cell is notified by all values of the coordinates left over. None when this simple rule does not apply.
+    That is so when each event coordinate is a task coordinate of the same extent (or a whole axis), each used
+    once: then every cell is notified by all values of the coordinates left over. None when this simple rule
+    does not apply.
 
     Examples
     --------
@@ -57,7 +59,8 @@ def uniform_need(program: Program, event: EventTensor) -> Expression | None:
 
 
 def static_needs(instance: Instance, event: EventTensor) -> np.ndarray | None:
-    """Notifications of every cell, counted over all tasks; None when a map or extent depends on run-time values.
+    """Notifications of every cell, counted over all tasks; None when a map or extent depends on run-time
+    values.
 
     Returns
     -------

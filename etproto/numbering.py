@@ -1,7 +1,8 @@
 """Numbers of tasks and event cells: sized by the symbols' bounds, so that rebinding moves nothing.
 
-Task ids of a grid are ``first .. first + bound``; task `t` of a grid is the row-major number of its coordinate under the
-extents of the run. Event cells of a tensor are ``base .. base + cells``, row-major under the shape of the run.
+Task ids of a grid are ``first .. first + bound``; task `t` of a grid is the row-major number of its
+coordinate under the extents of the run. Event cells of a tensor are ``base .. base + cells``, row-major under
+the shape of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Numbering:
-    """First task id and most tasks of each grid, first cell and most cells of each event tensor (in program order)."""
+    """First task id and most tasks of each grid, first cell and most cells of each event tensor (in program
+    order).
+    """
 
     grid_first: tuple[int, ...]
     grid_bound: tuple[int, ...]

@@ -43,11 +43,12 @@ def schedule(
     ----------
     lowered : Lowered
     kind : {"static", "device-static", "dynamic", "mixed", "auto"}
-        static: a list per worker. Policies that deal tasks out (round_robin, zigzag) are formulas, so nothing task-sized is built;
-        grids whose extent is a run-time value are dealt out at their bound, and tasks that turn out not to exist are skipped.
-        device-static: the same formulas over the run-time extents. dynamic: one queue for all grids, fed by triggers.
-        mixed: `dynamic_grids` through queues of their own, the others static. auto: device-static where an extent is
-        a run-time value, else static.
+        static: a list per worker. Policies that deal tasks out (round_robin, zigzag) are formulas, so nothing
+        task-sized is built;
+        grids whose extent is a run-time value are dealt out at their bound, and tasks that turn out not to
+        exist are skipped. device-static: the same formulas over the run-time extents. dynamic: one queue for
+        all grids, fed by triggers. mixed: `dynamic_grids` through queues of their own, the others static.
+        auto: device-static where an extent is a run-time value, else static.
     workers : int
         Number of workers, at least 1.
     policy : str
@@ -57,7 +58,8 @@ def schedule(
     queue_capacity : int, optional
         Slots of each queue, a power of two. Default: enough for every task.
     dynamic_grids : sequence of str, optional
-        Grids that a mixed schedule feeds through queues. Default: those with run-time extents, or else the last one.
+        Grids that a mixed schedule feeds through queues. Default: those with run-time extents, or else the
+        last one.
 
     Returns
     -------
@@ -66,7 +68,8 @@ def schedule(
     Raises
     ------
     ScheduleError
-        An unknown schedule, policy or grid; a worker count below 1; a grid that cannot be scheduled this way, and why.
+        An unknown schedule, policy or grid; a worker count below 1; a grid that cannot be scheduled this way,
+        and why.
 
     Examples
     --------
@@ -140,7 +143,9 @@ def _formula_lists(
     else:
         entries = []
         if kind == "mixed" and policy not in _PATTERNS:
-            raise ScheduleError(f"policy {policy}: a mixed schedule deals its static grids out by round_robin or zigzag")
+            raise ScheduleError(
+                f"policy {policy}: a mixed schedule deals its static grids out by round_robin or zigzag"
+            )
         for grid, run_time in enumerate(lowered.run_time_grids):
             if grid_queue[grid] >= 0:
                 entries.append((ENTRY_DRAIN, int(grid_queue[grid]), 0, 0))
@@ -158,7 +163,8 @@ def _planned_lists(lowered: Lowered, workers: int, policy: str) -> tuple[np.ndar
         unknown = [name for name, known in zip(lowered.grid_name, lowered.run_time_grids, strict=True) if known]
         if unknown or lowered.instance is None:
             raise ScheduleError(
-                f"policy {policy} plans with tasks known before the launch, but the extents of {', '.join(unknown)} are computed in it;"
+                f"policy {policy} plans with tasks known before the launch, but the extents of {', '.join(unknown)}"
+                " are computed in it;"
                 f" use round_robin or zigzag, or a dynamic schedule"
             )
         tasks = expand(lowered.instance)
@@ -184,7 +190,8 @@ def _require_triggers(lowered: Lowered, grid: int) -> None:
             instance = lowered.instance
             event_name = instance.program.events[words[edge + L.EDGE_EVENT]].name if instance else "graph"
             raise ScheduleError(
-                f"{lowered.name}: grid {lowered.grid_name[grid]} cannot be fed by a queue: which of its tasks {event_name} makes ready"
+                f"{lowered.name}: grid {lowered.grid_name[grid]} cannot be fed by a queue: which of its tasks"
+                f" {event_name} makes ready"
                 f" does not follow from the wait's map; name them with triggers={{{event_name}: 'event -> low:high'}}"
             )
 
@@ -203,7 +210,8 @@ def _initial(lowered: Lowered, grid_queue: np.ndarray) -> np.ndarray:
         elif queue >= 0 and words[record + L.GRID_SOURCE] == L.SOURCE_TABLE:
             tasks = lowered.task_arrays
             roots = int((np.diff(tasks.wait_ptr) == 0).sum()) if tasks is not None else 0
-            rows.append((queue, grid, roots))  # rows are in topological order by levels, so the roots come first
+            # rows are in topological order by levels, so the roots come first
+            rows.append((queue, grid, roots))
         elif queue >= 0 and all(_may_be_empty(words, edge) for edge in edges if words[edge + L.EDGE_TRIGGERS]):
             rows.append((-2, grid, 0))
     for event in range(words[L.HEADER_EVENT_COUNT]):

@@ -1,7 +1,8 @@
 """The tasks of one instance as plain arrays: what policies, the checker and the timing model work on.
 
-This is the *expanded* view: one row a task, waits and notifications in CSR form over flat event numbers. Graphs are born in
-this form; a symbolic program reaches it through `etproto.expand.expand`, which needs the run-time values of the run it describes.
+This is the *expanded* view: one row a task, waits and notifications in CSR form over flat event numbers.
+Graphs are born in this form; a symbolic program reaches it through `etproto.expand.expand`, which needs the
+run-time values of the run it describes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ __all__ = ["TaskArrays"]
 
 @dataclass(frozen=True)
 class TaskArrays:
-    """Tasks, events and the arcs between them, in an order where every notifier of a task's wait events comes before the task.
+    """Tasks, events and the arcs between them, in an order where every notifier of a task's wait events comes
+    before the task.
 
     Parameters
     ----------
     task : int64[n]
-        Identifier of each task in the device's numbering. Equal to ``arange(n)`` unless a grid's extent is read at run
-        time: then ids of tasks that do not exist in this run are left out.
+        Identifier of each task in the device's numbering. Equal to ``arange(n)`` unless a grid's extent is
+        read at run time: then ids of tasks that do not exist in this run are left out.
     kind, grid : int32[n]
         Index of the tile kind and of the task grid.
     coordinate : int32[n, 4]

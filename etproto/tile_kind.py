@@ -1,7 +1,7 @@
 """`TileKind`: what one kind of task computes, on every executor.
 
-A tile kind holds its NumPy reference and its device bodies side by side. Both take the same arguments: the task's
-coordinates, then the kind's operands, so that reading one explains the other.
+A tile kind holds its NumPy reference and its device bodies side by side. Both take the same arguments: the
+task's coordinates, then the kind's operands, so that reading one explains the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Operand:
     ndim : int
         Dimensions of the tensor, 1 to 4; 0 for an integer scalar.
     mode : {"in", "out", "inout", "accumulate"}
-        What a task does with it. ``accumulate`` means commutative atomic updates, which need no order among themselves.
+        What a task does with it. ``accumulate`` means commutative atomic updates, which need no order among
+        themselves.
     """
 
     name: str
@@ -63,18 +64,20 @@ class TileKind:
     name : str
         A Python identifier; how graphs, traces and the generated kernel call it.
     reference : callable
-        ``reference(*coordinates, *operands)`` on NumPy arrays; the definition of the kind, and its body on the cpu executor.
+        ``reference(*coordinates, *operands)`` on NumPy arrays; the definition of the kind, and its body on
+        the cpu executor.
     coordinates : int
         How many coordinates a task has, 0 to 4.
     operands : tuple of Operand
     portable : callable or None
-        The SIMT body, with the same arguments: a plain Python function that Numba compiles for the device, run by every
-        thread of a block. It must not return before a barrier, and needs no barrier at its end.
+        The SIMT body, with the same arguments: a plain Python function that Numba compiles for the device,
+        run by every thread of a block. It must not return before a barrier, and needs no barrier at its end.
     roles : mapping
         Warp-specialised bodies by role (``load``, ``compute``, ``store``), for workers that have roles.
     reads, writes : callable or None
-        ``reads(*coordinates, *operands) -> {operand name: region}``, a region being a tuple of slices, one a dimension; arrays
-        are given for their shapes only, unless `data_dependent`. None: the whole of every operand it reads or writes.
+        ``reads(*coordinates, *operands) -> {operand name: region}``, a region being a tuple of slices, one a
+        dimension; arrays are given for their shapes only, unless `data_dependent`. None: the whole of every
+        operand it reads or writes.
     cost : callable or float
         ``cost(*coordinates, *operands) -> float`` in microseconds, or a constant.
     shared_bytes : int

@@ -1,4 +1,6 @@
-"""Triggers: which tasks a satisfied event makes ready. The inverse of the wait maps, or what the program names."""
+"""Triggers: which tasks a satisfied event makes ready. The inverse of the wait maps, or what the program
+names.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ def trigger_records(
 ) -> tuple[list[list], bool]:
     """Trigger records of an event tensor, and whether its tasks may be pushed early.
 
-    A task may be pushed when its producers have merely been dispatched if nothing that decides about the push (ranges,
-    extents, maps, needs) is written in this launch.
+    A task may be pushed when its producers have merely been dispatched if nothing that decides about the push
+    (ranges, extents, maps, needs) is written in this launch.
 
     Parameters
     ----------
@@ -40,14 +42,15 @@ def trigger_records(
     Returns
     -------
     records : list of list
-        One record for each wait on the event; a wait that cannot be inverted has none, and its grid cannot be scheduled dynamically.
+        One record for each wait on the event; a wait that cannot be inverted has none, and its grid cannot be
+        scheduled dynamically.
     early : bool
     """
     records: list[list] = []
     early = event.count is None
     for grid in program.parsed:
         for edge in grid.notifies:
-            if edge.event == event and _run_time(edge) & written:
+            if edge.event == event and set(grid.run_time_reads()) & written:
                 early = False
     for position, grid in enumerate(program.parsed):
         for edge in grid.waits:
@@ -63,24 +66,30 @@ def trigger_records(
             record = [0] * L.TRIGGER_WORDS
             record[L.TRIGGER_FORM], record[L.TRIGGER_GRID] = L.TRIGGER_ZERO_CELLS, position
             record[L.TRIGGER_EVENT] = program.events.index(other)
+            record[L.TRIGGER_LOW] = _gate_cell(grid)
             records.append(record)
     return records, early
-
-
-def _run_time(edge: Edge) -> set[str]:
-    gathered = {dimension.tensor for dimension in edge.map.dimensions if isinstance(dimension, Gather)}
-    return gathered | run_time_tensors(edge.map.expressions())
 
 
 def _counted_after(program: Program, grid: Grid, event: EventTensor, written: set[str]) -> list[EventTensor]:
     """Event tensors that `grid` waits for whose run-time needs become known to it when `event` is met.
 
-    That is the first gate that is constant in the coordinates: it is met once, so cells that need nothing are met once.
+    That is the first gate that is constant in the coordinates: it is met once, so cells that need nothing are
+    met once.
     """
     gate = next((edge for edge in grid.waits if edge.is_constant), None)
     if gate is None or gate.event != event:
         return []
     return [edge.event for edge in grid.waits if edge.event.count is not None and edge.event.count.name in written]
+
+
+def _gate_cell(grid: Grid) -> Expression:
+    """Number, within its event tensor, of the event that a grid's first constant gate names."""
+    gate = next(edge for edge in grid.waits if edge.is_constant)
+    cell: Expression = Constant(0)
+    for dimension, extent in zip(gate.map.dimensions, gate.event.shape, strict=True):
+        cell = cell * extent + dimension.value  # type: ignore[union-attr]  # a constant gate has points only
+    return cell
 
 
 def _record(
@@ -119,7 +128,7 @@ def _record(
     return record
 
 
-def _range(record, low, high, scale, names, encode, shapes):  # noqa: ANN001, ANN202 - private, all typed at the callers
+def _range(record, low, high, scale, names, encode, shapes):
     record[L.TRIGGER_FORM] = L.TRIGGER_RANGE
     record[L.TRIGGER_LOW : L.TRIGGER_LOW + L.INDEX_WORDS] = encode(as_index(low, names, shapes))
     record[L.TRIGGER_HIGH : L.TRIGGER_HIGH + L.INDEX_WORDS] = encode(as_index(high, names, shapes))
@@ -131,13 +140,15 @@ Box = tuple[int, Expression, Expression, Expression, Expression]
 
 
 def inverse_box(grid: Grid, edge: Edge) -> list[Box] | None:
-    """For each grid dimension, the coordinates that wait for a cell: (event dimension, scale, low, high, divisor).
+    """For each grid dimension, the coordinates that wait for a cell: (event dimension, scale, low, high,
+    divisor).
 
-    Coordinate x is in ``(e * scale + low) // divisor <= x < (e * scale + high) // divisor``; event dimension -1 means all.
-    None when the map is not of that form: an event coordinate that mixes task coordinates, a run-time value, a modulus.
+    Coordinate x is in ``(e * scale + low) // divisor <= x < (e * scale + high) // divisor``; event dimension
+    -1 means all. None when the map is not of that form: an event coordinate that mixes task coordinates, a
+    run-time value, a modulus.
 
-    For one cell, ``(a x + c) // d == e`` holds for x from ceil((e d - c) / a) to ceil((e d + d - c) / a) - 1; for a range,
-    ``s x + b <= e < s x + t`` holds for x from (e - t) // s + 1 to (e - b) // s.
+    For one cell, ``(a x + c) // d == e`` holds for x from ceil((e d - c) / a) to ceil((e d + d - c) / a) - 1;
+    for a range, ``s x + b <= e < s x + t`` holds for x from (e - t) // s + 1 to (e - b) // s.
     """
     whole: Box = (-1, Constant(0), Constant(0), Constant(0), Constant(1))
     box = [whole] * grid.ndim

@@ -1,1 +1,3 @@
-"""Experiments: one script a question, each writing one CSV file with provenance. Run as ``python -m experiments.NAME``."""
+"""Experiments: one script a question, each writing one CSV file with provenance. Run as ``python -m
+experiments.NAME``.
+"""

@@ -1,10 +1,12 @@
-"""What experiments share: arguments, timing by interleaved CUDA-graph replays, and tidy CSV files with provenance."""
+"""What experiments share: arguments, timing by interleaved CUDA-graph replays, and tidy CSV files with
+provenance.
+"""
 
 from __future__ import annotations
 
 import argparse
 import csv
-import datetime
+import datetime as dt
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,8 @@ import numpy as np
 __all__ = ["Timing", "arguments", "device_tensors", "host_tensors", "interleaved_times", "write_csv"]
 
 FIRST = ("experiment", "case", "variant", "time_us", "time_us_iqr", "rel_error", "checked")
-LEAST_US = 200.0  # a timed graph lasts at least this long: a one-node replay alone costs 9 to 10 us between two events
+# a timed graph lasts at least this long: a one-node replay alone costs 9 to 10 us between two events
+LEAST_US = 200.0
 LEAST_CALLS = 8
 
 
@@ -54,6 +57,7 @@ class Timing:
     def __init__(self, calls: Sequence[Callable[[Any], None]]) -> None:
         import cupy
 
+        self._calls = calls  # what they hold (loaded programs, arrays) is what the graph works on
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._start, self._end = cupy.cuda.Event(), cupy.cuda.Event()
         self.count = max(LEAST_CALLS, len(calls))
@@ -109,7 +113,7 @@ def provenance(seed: int, repeats: int) -> dict[str, Any]:
         "versions": " ".join(f"{name}={version}" for name, version in compiler_versions().items()),
         "seed": seed,
         "repeats": repeats,
-        "date": datetime.date.today().isoformat(),
+        "date": dt.date.today().isoformat(),
     }
 
 

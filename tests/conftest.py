@@ -42,9 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get(SIMULATOR, "0") != "0":
-        raise pytest.UsageError(
-            f"unset {SIMULATOR}: tests that need the simulator start it in child processes"
-        )
+        raise pytest.UsageError(f"unset {SIMULATOR}: tests that need the simulator start it in child processes")
 
 
 @cache
@@ -92,9 +90,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="")
         elif not path.exists():
-            pytest.fail(
-                f"no golden text {path}: run {update} and read it before it is committed", pytrace=False
-            )
+            pytest.fail(f"no golden text {path}: run {update} and read it before it is committed", pytrace=False)
         else:
             with path.open(encoding="utf-8", newline="") as file:
                 kept = file.read()

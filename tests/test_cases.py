@@ -72,9 +72,7 @@ COUNT = TileKind("count", _count_reference, 2, (Operand("ran", "int32", 2, "accu
 
 def counting(name: str, rows: int, columns: int, **edges) -> TaskGrid:
     """A grid whose tasks count how often they run."""
-    return TaskGrid(
-        name, COUNT, (rows, columns), {"ran": Tensor(f"{name}_ran", (rows, columns), "int32")}, **edges
-    )
+    return TaskGrid(name, COUNT, (rows, columns), {"ran": Tensor(f"{name}_ran", (rows, columns), "int32")}, **edges)
 
 
 def ran(scheduled, **options):
@@ -94,9 +92,7 @@ def test_c21_an_overshot_counter_is_reported():
     with pytest.raises(RunError, match=r"E\[0\] needs 3 notifications, it was notified 4 times"):
         cudasim.run(schedule(wrong, "static", workers=2), tensors)
     E = EventTensor("E", (2,), need=3)
-    program = Program(
-        "p", (counting("a", 2, 4, notifies={E: "ij->i"}), counting("b", 2, 1, waits={E: "ij->i"}))
-    )
+    program = Program("p", (counting("a", 2, 4, notifies={E: "ij->i"}), counting("b", 2, 1, waits={E: "ij->i"})))
     found = check(program.bind()).errors
     assert any("need 3" in text and "4" in text and "a[0, 0]" in text for text in found)
 
@@ -111,15 +107,11 @@ def test_c22_unreachable_tasks_are_named():
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_c22_a_starved_task_ends_the_run(kind):
     E = EventTensor("E", (2,))
-    program = Program(
-        "p", (counting("a", 2, 4, notifies={E: "ij->i"}), counting("b", 2, 1, waits={E: "ij->i"}))
-    )
+    program = Program("p", (counting("a", 2, 4, notifies={E: "ij->i"}), counting("b", 2, 1, waits={E: "ij->i"})))
     lowered = lower(program.bind())
     words = lowered.words.copy()
     words[words[L.HEADER_EVENTS] + L.EVENT_NEED] = 5
-    with pytest.raises(
-        NoProgressError, match=r"b\[0, 0\] waits for E\[0\], 4/5 notified, by all its notifiers"
-    ):
+    with pytest.raises(NoProgressError, match=r"b\[0, 0\] waits for E\[0\], 4/5 notified, by all its notifiers"):
         ran(schedule(dataclasses.replace(lowered, words=words), kind, workers=2), watchdog_s=0.2)
 
 
@@ -218,9 +210,8 @@ def chains(count: int, length: int):
 @pytest.mark.parametrize("early", [False, True])
 def test_c38_a_ring_of_8_slots_carries_320_tasks(early):
     """64 workers, most of them waiting at a slot for a pass that is still to come: every task runs once."""
-    if (
-        early
-    ):  # a task is pushed when its producer has been dispatched: more may be in the queue than are ready
+    # a task is pushed when its producer has been dispatched: more may be in the queue than are ready
+    if early:
         scheduled = schedule(chains(8, 40), "dynamic", workers=64, early_push=True)
     else:
         scheduled = schedule(chains(8, 40), "dynamic", workers=64, queue_capacity=8)
@@ -228,9 +219,7 @@ def test_c38_a_ring_of_8_slots_carries_320_tasks(early):
     assert (tensors["step_ran"] == 1).all() and verify(trace) == []
 
 
-@pytest.mark.parametrize(
-    "kind, early", [("dynamic", False), ("dynamic", True), ("mixed", False), ("mixed", True)]
-)
+@pytest.mark.parametrize("kind, early", [("dynamic", False), ("dynamic", True), ("mixed", False), ("mixed", True)])
 def test_c39_a_consumer_of_two_events_is_pushed_once(kind, early):
     """Diamonds whose last task waits for two events of two event tensors."""
     E, F, G = (EventTensor(name, (6,)) for name in "EFG")
@@ -290,9 +279,7 @@ def _announce(i, count):
         count[0] = 9
 
 
-ANNOUNCE = TileKind(
-    "announce", lambda i, count: None, 1, (Operand("count", "int32", 1, "out"),), portable=_announce
-)
+ANNOUNCE = TileKind("announce", lambda i, count: None, 1, (Operand("count", "int32", 1, "out"),), portable=_announce)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -300,9 +287,7 @@ def test_a_run_time_extent_over_its_bound_is_reported(kind):
     F = EventTensor("F")
     grids = (
         TaskGrid("w", ANNOUNCE, (1,), {"count": Tensor("count", (1,), "int32")}, notifies={F: "i->"}),
-        TaskGrid(
-            "g", COUNT, ("count[0]", 1), {"ran": Tensor("g_ran", (9, 1), "int32")}, waits={F: "ij->"}, bound=5
-        ),
+        TaskGrid("g", COUNT, ("count[0]", 1), {"ran": Tensor("g_ran", (9, 1), "int32")}, waits={F: "ij->"}, bound=5),
     )
     texts = {
         "extent": "gives 9 tasks, expected 0 to its bound 5",
@@ -330,9 +315,7 @@ def test_a_trigger_outside_its_grid_is_reported():
 def test_a_wavefront_in_a_queue(workers, early):
     """Task (i, j) waits for (i - 1, j) and (i, j - 1): only the corner waits for nothing."""
     E, F = EventTensor("E", (4, 5)), EventTensor("F", (4, 5))
-    grid = counting(
-        "cell", 4, 5, waits={E: "ij->i-1:i, j", F: "ij->i, j-1:j"}, notifies={E: "ij->ij", F: "ij->ij"}
-    )
+    grid = counting("cell", 4, 5, waits={E: "ij->i-1:i, j", F: "ij->i, j-1:j"}, notifies={E: "ij->ij", F: "ij->ij"})
     lowered = lower(Program("wave", (grid,)).bind())
     for run in (
         ran,

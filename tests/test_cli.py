@@ -106,9 +106,7 @@ def test_run_counts(etproto, executor: str) -> None:
 
 
 def test_run_for_people_says_checked(etproto) -> None:
-    status, out, err = etproto(
-        "run", "cholesky", "--set", "tiles=8", "--schedule", "dynamic", "--executor", "cpu"
-    )
+    status, out, err = etproto("run", "cholesky", "--set", "tiles=8", "--schedule", "dynamic", "--executor", "cpu")
     assert (status, err) == (0, "")
     assert "checked: true" in out
     assert re.search(r"makespan [\d.]+ [um]?s; lower bound", out)
@@ -125,9 +123,7 @@ def test_run_a_graph_of_costs(etproto, shared_data: Path) -> None:
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_time_scale(etproto, graph_file, kind: str) -> None:
     file = graph_file("a [cost=20000]; b [cost=20000]; a -> b")  # 40 ms
-    status, out, _ = etproto(
-        "run", file, "--executor", "cpu", "--schedule", kind, "--time-scale", 0.5, "--json"
-    )
+    status, out, _ = etproto("run", file, "--executor", "cpu", "--schedule", kind, "--time-scale", 0.5, "--json")
     got = report(out)
     assert (status, got["checked"], got["time_unit"]) == (0, True, "ns")
     assert 20e6 <= got["lower_bound"] <= got["makespan"] < 1e9
@@ -179,9 +175,7 @@ def test_a_run_without_values_is_verified(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_repeat_and_trace(etproto, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    status, out, _ = etproto(
-        "run", "splitk", "--set", "n=3", "--executor", "cpu", "--repeat", 3, "--trace", file
-    )
+    status, out, _ = etproto("run", "splitk", "--set", "n=3", "--executor", "cpu", "--repeat", 3, "--trace", file)
     assert status == 0
     assert "median of 3" in out
     assert verify(Trace.load(file)) == []
@@ -306,10 +300,7 @@ def test_explain_shows_program_events_and_kernel(etproto) -> None:
     assert "E: shape (7), 7 events, need 4" in out
     assert re.search(r"words: \d+ int64, [\d,]+ bytes", out)
     assert "scalars: " in out
-    assert (
-        'def worker(launch_address):\n    """Persistent worker for the tile kinds partial_sum, final_sum.'
-        in out
-    )
+    assert 'def worker(launch_address):\n    """Persistent worker for the tile kinds partial_sum, final_sum.' in out
 
 
 def test_explain_shows_run_time_needs_and_extents(etproto) -> None:
@@ -392,9 +383,7 @@ class _Terminal(io.StringIO):
     ("stream", "patience", "shown"),
     [(_Terminal, 0.01, True), (_Terminal, 5, False), (io.StringIO, 0.01, False)],
 )
-def test_progress(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], patience: float, shown: bool
-) -> None:
+def test_progress(monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], patience: float, shown: bool) -> None:
     monkeypatch.setattr(progress_module, "PATIENCE_S", patience)
     monkeypatch.setattr(sys, "stderr", stream())
     with progress_module.progress("thinking"):

@@ -66,10 +66,7 @@ def test_golden_texts(suite: Suite, tmp_path: Path) -> None:
         "def test_it(golden, name): golden(name + ' says {word}\\r\\n')\n"
     )
     missing = suite(body.format(word="yes"))
-    assert (
-        missing.returncode == 1
-        and "pytest --update-golden 'tests/test_it.py::test_it[a/b]'" in missing.stdout
-    )
+    assert missing.returncode == 1 and "pytest --update-golden 'tests/test_it.py::test_it[a/b]'" in missing.stdout
     assert suite(body.format(word="yes"), "--update-golden").returncode == 0
     assert len(list((tmp_path / "tests" / "golden" / "test_it").iterdir())) == 2
     assert suite(body.format(word="yes")).returncode == 0
@@ -85,12 +82,7 @@ def test_random_numbers_depend_on_the_test_alone(suite: Suite) -> None:
 
     def numbers(*options: str) -> set[str]:
         lines = suite(body, "-q", "-s", *options).stdout.splitlines()
-        return {
-            word
-            for line in lines
-            for word in line.replace(".", "").split()
-            if word.isdigit() and len(word) > 3
-        }
+        return {word for line in lines for word in line.replace(".", "").split() if word.isdigit() and len(word) > 3}
 
     assert len(numbers()) == 2
     assert numbers("-k", "two") < numbers()

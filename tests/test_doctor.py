@@ -19,9 +19,7 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     out, err = capsys.readouterr()
     assert err == ""
     lines = dict(
-        line.split(None, 1)
-        for line in out.splitlines()
-        if not line.startswith(("extra", "kernel", "default"))
+        line.split(None, 1) for line in out.splitlines() if not line.startswith(("extra", "kernel", "default"))
     )
     assert lines["gpu"] == "not used: the GPU is on holiday; use the cpu executor"
     assert lines["numba"] == numba.__version__
@@ -67,9 +65,7 @@ def test_gpu_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "why_no_gpu", lambda: "none")
     monkeypatch.setattr(doctor, "CORE", ("no-such-package",))
-    monkeypatch.setattr(
-        doctor, "EXTRAS", {"cuda12": ("no-such-package",), "test": ("pytest", "no-such-package")}
-    )
+    monkeypatch.setattr(doctor, "EXTRAS", {"cuda12": ("no-such-package",), "test": ("pytest", "no-such-package")})
     found = dict(doctor.findings())
     assert found["no-such-package"] == "missing: etproto needs it"
     assert found["extra cuda12"] == "not installed"

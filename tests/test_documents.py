@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def test_readme_example_runs(readme: str, tmp_path: Path) -> None:
         [sys.executable, "-"],
         input="\n".join(examples),
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
         capture_output=True,
         text=True,
         timeout=120,

@@ -97,9 +97,7 @@ def test_index_records_mean_what_the_expression_says(numbers, divisor, modulus):
             assert value == expression.evaluate({"i": x, "j": y})
 
 
-@pytest.mark.parametrize(
-    "text", ["i * j", "(i // 2) * 2", "i // j", "min(i, 2)", "(i % 3) // 2", "topk[i, 0] + 1"]
-)
+@pytest.mark.parametrize("text", ["i * j", "(i // 2) * 2", "i // j", "min(i, 2)", "(i % 3) // 2", "topk[i, 0] + 1"])
 def test_what_the_device_cannot_evaluate_is_refused_when_lowered(text):
     from etproto.lowering import lower
     from etproto.program import Tensor

@@ -75,9 +75,7 @@ def test_cuda_extras_hold_to_one_major_version(extras: dict, major: str) -> None
 
 
 def test_compile_needs_what_cuda13_needs_less_the_arrays(extras: dict) -> None:
-    assert set(map(str, extras["compile"])) == {
-        str(r) for r in extras["cuda13"] if not r.name.startswith("cupy")
-    }
+    assert set(map(str, extras["compile"])) == {str(r) for r in extras["cuda13"] if not r.name.startswith("cupy")}
 
 
 def test_python_versions(config: configparser.ConfigParser) -> None:
@@ -92,9 +90,7 @@ def test_python_versions(config: configparser.ConfigParser) -> None:
 def test_versions_installed_here_are_those_asked_for(config: configparser.ConfigParser) -> None:
     for requirement in lines(config["options"]["install_requires"]):
         version = importlib.metadata.version(requirement.name)
-        assert version in requirement.specifier, (
-            f"{requirement.name}: got {version}, expected {requirement.specifier}"
-        )
+        assert version in requirement.specifier, f"{requirement.name}: got {version}, expected {requirement.specifier}"
 
 
 def test_the_citation_names_the_version(config: configparser.ConfigParser) -> None:
@@ -106,9 +102,7 @@ def test_the_citation_names_the_version(config: configparser.ConfigParser) -> No
 # -- environment.yml --------------------------------------------------------------------------------
 
 
-def test_environment_names_and_pins(
-    config: configparser.ConfigParser, extras: dict, environment: dict
-) -> None:
+def test_environment_names_and_pins(config: configparser.ConfigParser, extras: dict, environment: dict) -> None:
     assert environment["name"] == config["metadata"]["name"]
     assert environment["channels"][0] == "conda-forge"
     (pip,) = (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
@@ -116,9 +110,7 @@ def test_environment_names_and_pins(
     project = Requirement(editable.replace(".", config["metadata"]["name"], 1))
     assert project.extras == {"cuda12", "figures", "test"} <= set(extras)
 
-    known = lines(config["options"]["install_requires"]) + [
-        r for name in project.extras for r in extras[name]
-    ]
+    known = lines(config["options"]["install_requires"]) + [r for name in project.extras for r in extras[name]]
     pins = {r.name: r.specifier for r in known}
     for line in pip:
         if not line.startswith("-e "):
@@ -225,9 +217,7 @@ def checkout(tmp_path: Path) -> Path:
     """A folder with the Makefile, stand-ins for what it starts, and ``bin`` to be the only folder on PATH."""
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
     (tmp_path / ".ci").mkdir()
-    (tmp_path / ".ci" / "install.py").write_text(
-        "import sys; print('install', *sys.argv[1:], 'into', sys.prefix)"
-    )
+    (tmp_path / ".ci" / "install.py").write_text("import sys; print('install', *sys.argv[1:], 'into', sys.prefix)")
     (tmp_path / "etproto.py").write_text("import sys; print('ran', *sys.argv[1:], 'in', sys.prefix)")
     (tmp_path / "bin").mkdir()
     for tool in ("make", "sh"):
@@ -236,9 +226,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _which(tool: str) -> str:
-    return subprocess.run(
-        ["sh", "-c", f"command -v {tool}"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run(["sh", "-c", f"command -v {tool}"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _script(path: Path, text: str) -> None:
@@ -281,10 +269,7 @@ def test_make_without_a_usable_python_says_so(checkout: Path) -> None:
 def test_make_uses_the_active_environment(checkout: Path, variable: str) -> None:
     result = _make(checkout, "demo", **{variable: sys.prefix})
     assert result.returncode == 0, result.stderr
-    assert (
-        f"install --gpu into {sys.prefix}\n" in result.stdout
-        and f"ran demo in {sys.prefix}\n" in result.stdout
-    )
+    assert f"install --gpu into {sys.prefix}\n" in result.stdout and f"ran demo in {sys.prefix}\n" in result.stdout
     assert not (checkout / ".venv").exists()
 
 

@@ -93,9 +93,7 @@ def test_same_results(executor, label, how):
     trace = EXECUTORS[executor](scheduled, tensors)
     assert chosen.compare(tensors, expected) <= chosen.tolerance(tensors)
     for name, array in bits(label, executor).items():
-        np.testing.assert_array_equal(
-            tensors[name], array, err_msg=f"{name} differs from a run with one worker"
-        )
+        np.testing.assert_array_equal(tensors[name], array, err_msg=f"{name} differs from a run with one worker")
     for name, array in bits(label, "cpu threads").items():
         close = 4 * chosen.tolerance(tensors)
         np.testing.assert_allclose(tensors[name], array, rtol=close, atol=close, err_msg=name)

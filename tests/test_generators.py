@@ -15,9 +15,7 @@ from etproto.graph import TaskGraph
 
 
 def kinds(graph: TaskGraph) -> dict[str, int]:
-    return dict(
-        zip(graph.kind_name, np.bincount(graph.kind, minlength=len(graph.kind_name)).tolist(), strict=True)
-    )
+    return dict(zip(graph.kind_name, np.bincount(graph.kind, minlength=len(graph.kind_name)).tolist(), strict=True))
 
 
 def coordinates(graph: TaskGraph) -> list[tuple]:
@@ -122,13 +120,10 @@ def test_chain_diamond_and_bipartite():
         assert coordinate_edges(graph) == {(("source", i), ("sink", j)) for i in range(n) for j in range(m)}
 
 
-@pytest.mark.parametrize(
-    ("layers", "width", "predecessors"), [(1, 5, 2), (4, 6, 0), (5, 7, 2), (3, 4, 4), (6, 1, 1)]
-)
+@pytest.mark.parametrize(("layers", "width", "predecessors"), [(1, 5, 2), (4, 6, 0), (5, 7, 2), (3, 4, 4), (6, 1, 1)])
 def test_layered_random(layers, width, predecessors):
-    graph = generators.layered_random(
-        layers, width, predecessors, seed=5
-    ).require_valid()  # refuses duplicates
+    # refuses duplicates
+    graph = generators.layered_random(layers, width, predecessors, seed=5).require_valid()
     G = graph.to_networkx()
     for node in G:
         assert G.in_degree(node) == (predecessors if node >= width else 0)

@@ -67,9 +67,7 @@ def test_tensors_and_operands_are_handed_on():
     assert graph.operands == operands
 
 
-names = st.one_of(
-    st.text(max_size=5), st.integers(), st.tuples(st.integers(), st.text(max_size=2)), st.booleans()
-)
+names = st.one_of(st.text(max_size=5), st.integers(), st.tuples(st.integers(), st.text(max_size=2)), st.booleans())
 attributes = st.fixed_dictionaries(
     {},
     optional={
@@ -119,9 +117,7 @@ def test_wide_and_thin_graphs_take_the_same_order():
     """A wide part is done by NumPy level by level, a long thin part in Python: compare on a graph of both."""
     random = np.random.default_rng(0)
     wide, thin = 40 * 100, 3000
-    source = [random.integers(0, 100, 100) + 100 * layer for layer in range(39)] + [
-        np.arange(thin - 1) + wide
-    ]
+    source = [random.integers(0, 100, 100) + 100 * layer for layer in range(39)] + [np.arange(thin - 1) + wide]
     target = [np.arange(100) + 100 * (layer + 1) for layer in range(39)] + [np.arange(thin - 1) + wide + 1]
     source, target = np.concatenate(source), np.concatenate(target)
     both = TaskGraph.from_arrays(source, target, wide + thin, cost=random.integers(0, 9, wide + thin))
@@ -175,9 +171,7 @@ def test_cycle_is_named_in_validate_and_in_what_is_raised():
 def test_cycle_shows_labels_beside_names():
     G = nx.DiGraph([("p1", "p2"), ("p2", "p1")])
     G.nodes["p1"]["label"] = "do\nsecond line"
-    assert TaskGraph.from_networkx(G).validate() == [
-        "cycle of 2 tasks: p1 -> p2 -> p1 (labelled do -> p2 -> do)"
-    ]
+    assert TaskGraph.from_networkx(G).validate() == ["cycle of 2 tasks: p1 -> p2 -> p1 (labelled do -> p2 -> do)"]
 
 
 def test_self_loop_is_a_cycle_of_one_and_does_not_hide_a_longer_one():

@@ -143,9 +143,7 @@ def test_an_unknown_need_is_refused():
     t = Tensor("t", (3,), "int32")
     kind = TileKind("k", lambda *a: None, 1, (Operand("t", "int32", 1),))
     grid = TaskGrid("g", kind, (3,), {"t": t}, notifies={EventTensor("E", (4,)): "i->t[i]"})
-    with pytest.raises(
-        ProgramError, match="the need of E depends on run-time values; name the tensor.*count="
-    ):
+    with pytest.raises(ProgramError, match="the need of E depends on run-time values; name the tensor.*count="):
         lower(Program("p", (grid,)).bind())
 
 

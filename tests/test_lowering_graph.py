@@ -43,9 +43,7 @@ def test_records_mean_the_edges(seed):
     for row in range(graph.count):
         for cell in cells(notify, row):
             notified.setdefault(cell, set()).add(names[row])
-    expected = nx.DiGraph(
-        (str(int(a)), str(int(b))) for a, b in zip(graph.edge_source, graph.edge_target, strict=True)
-    )
+    expected = nx.DiGraph((str(int(a)), str(int(b))) for a, b in zip(graph.edge_source, graph.edge_target, strict=True))
     expected.add_nodes_from(names)
     triggered = []
     trigger = words[L.HEADER_TRIGGERS]
@@ -114,16 +112,12 @@ def test_a_task_that_would_take_too_long_is_refused_with_a_scale():
 def test_python_bodies_get_their_coordinate():
     seen = []
     bodies = [lambda i, j: seen.append((i, j)), None, lambda i, j: seen.append((i, j))]
-    graph = TaskGraph.from_arrays(
-        [0], [2], 3, args=[[1, 2], [3, 4], [5, 6]], bodies=bodies, cost=[0.0, 0.0, 0.0]
-    )
+    graph = TaskGraph.from_arrays([0], [2], 3, args=[[1, 2], [3, 4], [5, 6]], bodies=bodies, cost=[0.0, 0.0, 0.0])
     lowered = lower_graph(graph)
     assert [kind.name for kind in lowered.kinds] == ["python_body", "spin"]
     table = lowered.buffers[lowered.words[L.HEADER_TASK_TABLE]].contents.reshape(-1, L.TASK_WORDS)
     for row in table[table[:, L.TASK_KIND] == 0]:
-        lowered.kinds[0].reference(
-            *row[L.TASK_COORDINATE : L.TASK_COORDINATE + 4].tolist(), int(row[L.TASK_ARGUMENT])
-        )
+        lowered.kinds[0].reference(*row[L.TASK_COORDINATE : L.TASK_COORDINATE + 4].tolist(), int(row[L.TASK_ARGUMENT]))
     assert sorted(seen) == [(1, 2), (5, 6)]
 
 

@@ -37,9 +37,7 @@ def test_collected():
         TaskGrid("a", ONE, (N,), notifies={E: "i->i"}),
     )
     program = Program("p", grids)
-    assert [grid.name for grid in program.parsed] == ["a", "b"], (
-        "producers come first, whatever the order given"
-    )
+    assert [grid.name for grid in program.parsed] == ["a", "b"], "producers come first, whatever the order given"
     assert (program.symbols, program.tensors, program.events) == ((N,), (X,), (E,))
     assert list(program.grid_graph().edges(keys=True)) == [("a", "b", "E")]
     instance = program.bind(n=5)

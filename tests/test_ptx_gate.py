@@ -65,12 +65,7 @@ class Loop:
         for instruction in self.instructions:
             flow.add_edges_from((w, r) for w in instruction.written for r in instruction.read)
         behind = [
-            {
-                r
-                for register in tested
-                if register in flow
-                for r in {register} | nx.descendants(flow, register)
-            }
+            {r for register in tested if register in flow for r in {register} | nx.descendants(flow, register)}
             for tested in self.exits
         ]
         timed = [bool(reached & CLOCKS) for reached in behind]
@@ -88,9 +83,7 @@ def _instructions(line: str, number: int) -> Iterator[Instruction]:
         if not part or part.startswith("."):
             continue
         guard = re.match(r"@!?(%?\w+)\s+", part)
-        opcode, _, operands = (
-            part[guard.end() if guard else 0 :].partition(" ") if " " in part else (part, "", "")
-        )
+        opcode, _, operands = part[guard.end() if guard else 0 :].partition(" ") if " " in part else (part, "", "")
         if "\t" in part:
             opcode, _, operands = part[guard.end() if guard else 0 :].partition("\t")
         names = [
@@ -140,9 +133,7 @@ def _graph(text: str) -> tuple[dict[str, list[Instruction]], nx.DiGraph]:
 def loops(text: str) -> list[Loop]:
     """Natural loops of the entry function: the blocks from a dominator to an edge back to it."""
     blocks, graph = _graph(text)
-    tree = nx.DiGraph(
-        (above, block) for block, above in nx.immediate_dominators(graph, "entry").items() if above
-    )
+    tree = nx.DiGraph((above, block) for block, above in nx.immediate_dominators(graph, "entry").items() if above)
     tree.remove_edges_from(list(nx.selfloop_edges(tree)))
     found: dict[str, set[str]] = {}
     for source, header in graph.edges:

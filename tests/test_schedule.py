@@ -49,9 +49,7 @@ def test_static_and_device_static_differ_in_run_time_extents_alone(splitk, bucke
     assert operations(schedule(splitk, "static", workers=3)) == [(ENTRY_STRIDE, 0), (ENTRY_STRIDE, 1)]
     at_bound = operations(schedule(bucket_sum, "static", workers=3))
     assert at_bound == [(ENTRY_STRIDE_BOUND if g == 3 else ENTRY_STRIDE, g) for g in range(5)]
-    assert operations(schedule(bucket_sum, "device-static", workers=3)) == [
-        (ENTRY_STRIDE, g) for g in range(5)
-    ]
+    assert operations(schedule(bucket_sum, "device-static", workers=3)) == [(ENTRY_STRIDE, g) for g in range(5)]
 
 
 def test_auto(splitk, bucket_sum):
@@ -153,9 +151,7 @@ def test_refused(splitk, options, message):
 
 
 def test_a_plan_needs_tasks_that_are_known(bucket_sum):
-    with pytest.raises(
-        ScheduleError, match="extents of chunk_sum are computed in it; use round_robin or zigzag"
-    ):
+    with pytest.raises(ScheduleError, match="extents of chunk_sum are computed in it; use round_robin or zigzag"):
         schedule(bucket_sum, "static", workers=2, policy="critical_path")
 
 

@@ -27,12 +27,8 @@ def test_public_names() -> None:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    code = (
-        "import etproto, sys; print([m for m in ('numba', 'numpy', 'networkx', 'cupy') if m in sys.modules])"
-    )
-    child = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    code = "import etproto, sys; print([m for m in ('numba', 'numpy', 'networkx', 'cupy') if m in sys.modules])"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert child.stdout == "[]\n"
 
 
@@ -46,9 +42,7 @@ def test_readme_example_is_right_and_takes_less_than_a_second(capsys: pytest.Cap
         exec(compile(example, "README.md", "exec"), names)
         seconds.append(time.perf_counter() - start)
         data = names["data"]
-        np.testing.assert_allclose(
-            data["C"], np.einsum("rc->r", data["A"].astype(np.float64)), rtol=0, atol=1e-4
-        )
+        np.testing.assert_allclose(data["C"], np.einsum("rc->r", data["A"].astype(np.float64)), rtol=0, atol=1e-4)
     assert min(seconds) < 1
     assert "program row_sum(n <= 4096)" in capsys.readouterr().out
 

@@ -23,9 +23,7 @@ def kind(ndim: int) -> TileKind:
 
 
 def box_of(extents: tuple[int, ...], shape: tuple[int, ...], text: str):
-    program = Program(
-        "p", (TaskGrid("g", kind(len(extents)), extents, waits={EventTensor("E", shape): text}),)
-    )
+    program = Program("p", (TaskGrid("g", kind(len(extents)), extents, waits={EventTensor("E", shape): text}),))
     (grid,) = program.parsed
     return inverse_box(grid, grid.waits[0])
 
@@ -81,9 +79,7 @@ def test_maps_without_such_an_inverse(extents, shape, text):
     assert box_of(extents, shape, text) is None
     E = EventTensor("E", shape, need=1)
     grids = (
-        TaskGrid(
-            "a", kind(len(shape)), shape, notifies={E: "ijkl"[: len(shape)] + "->" + "ijkl"[: len(shape)]}
-        ),
+        TaskGrid("a", kind(len(shape)), shape, notifies={E: "ijkl"[: len(shape)] + "->" + "ijkl"[: len(shape)]}),
         TaskGrid("g", kind(len(extents)), extents, waits={E: text}),
     )
     lowered = lower(Program("p", grids).bind())

@@ -130,9 +130,7 @@ def check(
             of_schedule += check_grid_order(target)
         elif not errors and not of_schedule:
             rows, texts = worker_rows(target, tasks)
-            of_schedule += texts or check_order(
-                rows.tasks, rows.worker_ptr, rows.worker_row, rows.named(name)
-            )
+            of_schedule += texts or check_order(rows.tasks, rows.worker_ptr, rows.worker_row, rows.named(name))
         if of_schedule and not errors:
             error = ScheduleError
         errors += of_schedule
@@ -163,9 +161,7 @@ def _expanded(
     missing = {name: grid.name for name, grid in reads.items() if name not in (tensors or {})}
     if missing:
         listed = ", ".join(f"{name} (read by {grid})" for name, grid in missing.items())
-        warnings.append(
-            f"{instance}: tasks are not checked one by one, since run-time values are not given: {listed}"
-        )
+        warnings.append(f"{instance}: tasks are not checked one by one, since run-time values are not given: {listed}")
         return None
     try:
         return expand(instance, tensors)

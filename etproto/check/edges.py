@@ -113,18 +113,13 @@ def _trigger_faults(
     wrong = np.flatnonzero((outside > 0) | (np.bincount(cell, minlength=cells) != size))
     for index in wrong[:SHOWN].tolist():
         text = (
-            f"{event.name}[{', '.join(str(int(x)) for x in np.unravel_index(index, shape))}]"
-            if shape
-            else event.name
+            f"{event.name}[{', '.join(str(int(x)) for x in np.unravel_index(index, shape))}]" if shape else event.name
         )
         waiters = np.sort(waiter[cell == index])
-        names = some(
-            (_task(grid, coordinate[np.searchsorted(task, t)]) for t in waiters[:SHOWN]), len(waiters)
-        )
+        names = some((_task(grid, coordinate[np.searchsorted(task, t)]) for t in waiters[:SHOWN]), len(waiters))
         waiting_text = f"tasks {_spans(waiters)} ({names}) wait" if len(waiters) else "nobody waits"
         faults.append(
-            f"{where}: {text} triggers tasks {low[index]}:{high[index]} of the grid,"
-            f" but {waiting_text} for it"
+            f"{where}: {text} triggers tasks {low[index]}:{high[index]} of the grid, but {waiting_text} for it"
         )
     if len(wrong) > SHOWN:
         faults.append(f"{where}: and {len(wrong) - SHOWN} more cells of {event.name}")

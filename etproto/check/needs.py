@@ -38,20 +38,14 @@ def check_needs(tasks: TaskArrays, instance: Instance | None = None) -> list[str
         np.bincount(tasks.notify_event, minlength=tasks.events),
         np.asarray(tasks.event_need, np.int64),
     )
-    any_of = (
-        np.zeros(tasks.events, bool)
-        if instance is None
-        else per_cell(instance, lambda event: event.any_of, bool)
-    )
+    any_of = np.zeros(tasks.events, bool) if instance is None else per_cell(instance, lambda event: event.any_of, bool)
     wrong = np.flatnonzero((seen != need) & ~(any_of & (seen >= 1)))
     if len(wrong) == 0:
         return []
     notifier_ptr, notifier = transpose(tasks.notify_ptr, tasks.notify_event, tasks.events)
     waiter_ptr, waiter = transpose(tasks.wait_ptr, tasks.wait_event, tasks.events)
     counted = (
-        None
-        if instance is None
-        else per_cell(instance, lambda event: event.count.name if event.count else "", object)
+        None if instance is None else per_cell(instance, lambda event: event.count.name if event.count else "", object)
     )
     faults = []
     for event in wrong[:SHOWN].tolist():

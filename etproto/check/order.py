@@ -49,10 +49,7 @@ def check_workers(scheduled: Scheduled, resident_limit: int | None = None) -> li
     if isinstance(workers, bool) or not isinstance(workers, Integral) or workers < 1:
         return [f"workers: expected an integer >= 1, got {workers!r}"]
     if len(scheduled.worker_ptr) != workers + 1:
-        return [
-            f"worker_ptr: expected {workers + 1} offsets for {workers} workers,"
-            f" got {len(scheduled.worker_ptr)}"
-        ]
+        return [f"worker_ptr: expected {workers + 1} offsets for {workers} workers, got {len(scheduled.worker_ptr)}"]
     if resident_limit is not None and workers > resident_limit:
         return [
             f"workers: asked for {workers}, at most {resident_limit} can be resident on the device at once;"
@@ -134,9 +131,7 @@ def worker_rows(scheduled: Scheduled, tasks: TaskArrays) -> tuple[WorkerRows, li
                 continue
             rows, strange = find.rows(piece)
             if len(strange):
-                faults.append(
-                    f"worker {worker}'s list holds task ids {some(map(str, strange))}: no tasks of this run"
-                )
+                faults.append(f"worker {worker}'s list holds task ids {some(map(str, strange))}: no tasks of this run")
             pieces.append(rows)
         lists.append(np.concatenate([np.empty(0, np.int64), *pieces]))
     queue = np.full(tasks.count, -1, np.int64)
@@ -201,9 +196,8 @@ def _with_drains(
     arrays = {}
     for word, step in (("wait", 0), ("notify", 1)):
         ptr, event = getattr(tasks, f"{word}_ptr"), getattr(tasks, f"{word}_event")
-        extra = (
-            tasks.events + 2 * queue[member] + step
-        )  # a task waits until its drain is reached, then counts as done
+        # a task waits until its drain is reached, then counts as done
+        extra = tasks.events + 2 * queue[member] + step
         own = np.zeros((len(drains), 2), np.int64)  # (come, leave): come notifies, leave waits
         own[:, 1 - step] = 1
         arrays[f"{word}_ptr"] = offsets(np.concatenate([np.diff(ptr) + member, own.ravel()]))
@@ -250,9 +244,7 @@ def check_grid_order(scheduled: Scheduled) -> list[str]:
     names = [grid.name for grid in instance.program.parsed]
     graph = instance.program.grid_graph()
     for worker in range(scheduled.workers):
-        items = np.asarray(
-            scheduled.worker_task[scheduled.worker_ptr[worker] : scheduled.worker_ptr[worker + 1]]
-        )
+        items = np.asarray(scheduled.worker_task[scheduled.worker_ptr[worker] : scheduled.worker_ptr[worker + 1]])
         entries = [scheduled.entries[~item] for item in items[items < 0].tolist()]
         grids = [int(scheduled.queue_grid[e[1]] if e[0] == ENTRY_DRAIN else e[1]) for e in entries]
         grids = [grid for grid in grids if grid >= 0]

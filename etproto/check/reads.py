@@ -52,9 +52,7 @@ def _readings(grid: Grid) -> Iterator[_Reading]:
         for edge in edges:
             gathered = {part.tensor for part in edge.map.dimensions if isinstance(part, Gather)}
             for value in sorted(gathered | run_time_tensors(edge.map.expressions())):
-                yield _Reading(
-                    value, f"{word} {edge.event.name}: {edge.map}", waits, after_body=word == "notify"
-                )
+                yield _Reading(value, f"{word} {edge.event.name}: {edge.map}", waits, after_body=word == "notify")
             if edge.event.count is not None:
                 purpose = f"need of {edge.event.name}"
                 yield _Reading(edge.event.count.name, purpose, waits, after_body=word == "notify")
@@ -85,9 +83,7 @@ def check_reads(program: Program) -> list[str]:
                         f" task, but which tasks exist is asked before there is one"
                     )
                 elif late:
-                    text += (
-                        f"; {late[0].event.name}: {str(late[0].map)!r} is too late, it needs run-time values"
-                    )
+                    text += f"; {late[0].event.name}: {str(late[0].map)!r} is too late, it needs run-time values"
                 faults.append(text)
     return list(dict.fromkeys(faults))
 
@@ -162,7 +158,5 @@ def _unfinished(
 
 def _cell(instance: Instance, grid: Grid, edge: Edge) -> int:
     """Flat number of the one event that a constant gate names."""
-    base = number(instance).event_base[
-        [event.name for event in instance.program.events].index(edge.event.name)
-    ]
+    base = number(instance).event_base[[event.name for event in instance.program.events].index(edge.event.name)]
     return base + int(edge_cells(instance, grid, edge, np.zeros((1, 4), np.int32), {})[1][0])

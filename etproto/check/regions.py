@@ -79,9 +79,7 @@ def check_regions(
     return errors, warnings
 
 
-def writing_rows(
-    instance: Instance, tasks: TaskArrays, tensor: str, tensors: Mapping[str, Any]
-) -> np.ndarray:
+def writing_rows(instance: Instance, tasks: TaskArrays, tensor: str, tensors: Mapping[str, Any]) -> np.ndarray:
     """Rows of the tasks that may write a tensor: int64[k], ascending."""
     found = _all_accesses(instance, tasks, tensors).get(tensor)
     rows = np.empty(0, np.int64) if found is None else found.row[found.writes]
@@ -160,9 +158,7 @@ def _any_of(instance: Instance, tasks: TaskArrays, writer: int, reader: int) -> 
     return ""
 
 
-def _unwritten(
-    tasks: TaskArrays, tensor: Tensor, found: _Accesses, before: np.ndarray
-) -> Iterator[tuple[str, bool]]:
+def _unwritten(tasks: TaskArrays, tensor: Tensor, found: _Accesses, before: np.ndarray) -> Iterator[tuple[str, bool]]:
     """Reads of boxes that tasks ordered before have not wholly written, unless the reason is a race."""
     for read in np.flatnonzero(found.reads).tolist():
         row, box = found.row[read], (found.low[read], found.high[read])
@@ -254,9 +250,7 @@ def _all_accesses(instance: Instance, tasks: TaskArrays, tensors: Mapping[str, A
     return result
 
 
-def _accesses(
-    instance: Instance, grid: Grid, task: str, coordinate: list[int], operands: list[Any]
-) -> Iterator[tuple]:
+def _accesses(instance: Instance, grid: Grid, task: str, coordinate: list[int], operands: list[Any]) -> Iterator[tuple]:
     """(tensor, box, reads, writes, accumulates, declared) of one task; empty boxes are left out."""
     declared = {
         word: None if function is None else _call(grid, word, task, function, coordinate, operands)
@@ -278,9 +272,7 @@ def _accesses(
                 yield tensor.name, box, *kind, regions is not None
 
 
-def _call(
-    grid: Grid, word: str, task: str, function: Any, coordinate: list[int], operands: list[Any]
-) -> dict:
+def _call(grid: Grid, word: str, task: str, function: Any, coordinate: list[int], operands: list[Any]) -> dict:
     where = f"tile kind {grid.kind.name}: {word} of {task}"
     try:
         regions = function(*coordinate, *operands)

@@ -52,9 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(function: Callable[[argparse.Namespace], int], text: str, name: str = "") -> _Parser:
-        added = subparsers.add_parser(
-            name or function.__name__, help=text, description=f"{text[0].upper()}{text[1:]}."
-        )
+        added = subparsers.add_parser(name or function.__name__, help=text, description=f"{text[0].upper()}{text[1:]}.")
         added.set_defaults(function=function)
         return added
 
@@ -70,28 +68,18 @@ def make_parser() -> argparse.ArgumentParser:
 
     def scheduling(added: argparse.ArgumentParser) -> None:
         added.add_argument("--schedule", choices=SCHEDULES, default="auto", help="default: auto")
-        added.add_argument(
-            "--policy", choices=sorted(POLICIES), default="round_robin", help="default: round_robin"
-        )
-        added.add_argument(
-            "--workers", metavar="N", type=_at_least_one, help="default: all of a GPU, else up to 4"
-        )
+        added.add_argument("--policy", choices=sorted(POLICIES), default="round_robin", help="default: round_robin")
+        added.add_argument("--workers", metavar="N", type=_at_least_one, help="default: all of a GPU, else up to 4")
         added.add_argument(
             "--early-push", action="store_true", help="push tasks when their producers have been dispatched"
         )
 
     run = command(commands.run, "run a program or a graph, and check the result")
     target(run)
-    run.add_argument(
-        "--executor", choices=("auto", *EXECUTORS), default="auto", help="default: a GPU, else cpu"
-    )
+    run.add_argument("--executor", choices=("auto", *EXECUTORS), default="auto", help="default: a GPU, else cpu")
     scheduling(run)
-    run.add_argument(
-        "--seed", metavar="N", type=int, help="of the data, and of the interleaving of the workers"
-    )
-    run.add_argument(
-        "--repeat", metavar="N", type=_at_least_one, default=1, help="runs, each checked; default: 1"
-    )
+    run.add_argument("--seed", metavar="N", type=int, help="of the data, and of the interleaving of the workers")
+    run.add_argument("--repeat", metavar="N", type=_at_least_one, default=1, help="runs, each checked; default: 1")
     run.add_argument("--trace", metavar="FILE", help="save the last run's trace, as .json or .npz")
     run.add_argument("--json", action="store_true", help="print one JSON object")
     run.add_argument(

@@ -44,9 +44,7 @@ def run(options: Namespace) -> int:
         measured = measure(target, scheduled, executor, seed=options.seed, repeat=options.repeat)
     if options.trace is not None:
         measured.trace.save(options.trace)
-    print(
-        json.dumps(asdict(measured.report)) if options.json else _describe(measured, scheduled, options.trace)
-    )
+    print(json.dumps(asdict(measured.report)) if options.json else _describe(measured, scheduled, options.trace))
     if measured.faults:
         print(f"error: {'; '.join(measured.faults)}", file=sys.stderr)
     return 0 if measured.report.checked else 1

@@ -68,16 +68,12 @@ def _grids(lowered: Lowered) -> list[str]:
 
 def _events(lowered: Lowered) -> list[str]:
     words = lowered.resolved_words()
-    names = (
-        ["graph"] if lowered.instance is None else [event.name for event in lowered.instance.program.events]
-    )
+    names = ["graph"] if lowered.instance is None else [event.name for event in lowered.instance.program.events]
     lines = []
     for event in range(words[L.HEADER_EVENT_COUNT]):
         record = words[L.HEADER_EVENTS] + event * L.EVENT_WORDS
         dimensions = int(words[record + L.EVENT_DIMENSIONS])
-        shape = ", ".join(
-            str(word) for word in words[record + L.EVENT_EXTENT : record + L.EVENT_EXTENT + dimensions]
-        )
+        shape = ", ".join(str(word) for word in words[record + L.EVENT_EXTENT : record + L.EVENT_EXTENT + dimensions])
         scope = "sys" if words[record + L.EVENT_SCOPE] == L.SCOPE_SYSTEM else "gpu"
         lines.append(
             f"  {names[event]}: shape ({shape}), {words[record + L.EVENT_CELLS]:,} events,"

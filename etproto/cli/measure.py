@@ -203,6 +203,5 @@ def _to_gpu(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _to_host(tensors: Mapping[str, Any]) -> Tensors:
     """Copies of what `_to_gpu` made: Numba's arrays have one method for it, CuPy's another."""
     return {
-        name: array.copy_to_host() if hasattr(array, "copy_to_host") else array.get()
-        for name, array in tensors.items()
+        name: array.copy_to_host() if hasattr(array, "copy_to_host") else array.get() for name, array in tensors.items()
     }

@@ -52,9 +52,7 @@ class Target:
         """
         if isinstance(self.work, Instance):
             return lower(self.work)
-        kinds = (
-            self.model.kinds(self.work) if self.model is not None and self.model.kinds is not None else None
-        )
+        kinds = self.model.kinds(self.work) if self.model is not None and self.model.kinds is not None else None
         try:
             return lower_graph(self.work, kinds, time_scale=time_scale, timed=timed)
         except GraphError:

@@ -1,7 +1,8 @@
 """The cuda executor: the persistent kernel on a GPU.
 
-`run` does everything once. For repeated launches `load` compiles and uploads, `Loaded.launch` enqueues a launch (and can be
-captured in a CUDA graph), and `Loaded.finish` waits, checks the status and returns the trace.
+`run` does everything once. For repeated launches `load` compiles and uploads, `Loaded.launch` enqueues a
+launch (and can be captured in a CUDA graph), and `Loaded.finish` waits, checks the status and returns the
+trace.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ class Loaded:
         self.uploaded_bytes += array.nbytes
 
     def rebind(self, scheduled: Scheduled) -> None:
-        """Take another binding of the same program, schedule and workers: stores scalars (and tables of needs that differ).
+        """Take another binding of the same program, schedule and workers: stores scalars (and tables of needs
+        that differ).
 
         Raises
         ------
@@ -168,15 +170,17 @@ class Loaded:
         Parameters
         ----------
         tensors : mapping, optional
-            Arrays to use; those of the last call when left out. While a stream is being captured into a graph they must be
-            the same arrays as before.
+            Arrays to use; those of the last call when left out. While a stream is being captured into a graph
+            they must be the same arrays as before.
         stream : stream or int
             A stream of Numba, CuPy or PyTorch, or its handle.
         """
         if tensors is not None:
             self.bind_tensors(tensors)
         elif self._tensors is None:
-            raise RunError(f"{self.scheduled.lowered.name}: give the tensors with the first launch after load or rebind")
+            raise RunError(
+                f"{self.scheduled.lowered.name}: give the tensors with the first launch after load or rebind"
+            )
         handle = stream_handle(stream)
         address = np.array([self.block.__cuda_array_interface__["data"][0]], np.int64)
         work = max(int(a.size) for a in (self.arrays["COUNTERS"], self.arrays["SLOTS"]))
@@ -202,7 +206,7 @@ class Loaded:
         return self._trace(host)
 
     def _trace(self, host: Mapping[str, np.ndarray]) -> Trace:
-        scheduled, lowered = self.scheduled, self.scheduled.lowered
+        scheduled = self.scheduled
         if self.options.trace_capacity:
             records, count, headers = (
                 self.arrays[name].copy_to_host() for name in ("TRACE", "TRACE_COUNT", "TRACE_HEADERS")
@@ -264,9 +268,7 @@ def _padded(scalars: np.ndarray) -> np.ndarray:
     return np.append(scalars, 0)
 
 
-def load(
-    scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions | None = None
-) -> Loaded:
+def load(scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions | None = None) -> Loaded:
     """Compile (or take from the cache) and upload everything but the tensors.
 
     Raises
@@ -285,7 +287,8 @@ def load(
     allowed, why = resident_limit(kinds, threads, shared_tables=shared_tables)
     if scheduled.workers > allowed:
         raise ResidencyError(
-            f"{scheduled.lowered.name}: {scheduled.workers} workers asked for, at most {allowed} are resident at once on {facts.name}: {why};"
+            f"{scheduled.lowered.name}: {scheduled.workers} workers asked for, at most {allowed} are resident at"
+            f" once on {facts.name}: {why};"
             f" a worker that is not resident would be waited for forever"
         )
     prepared = launch_arrays(scheduled, options)
@@ -337,8 +340,8 @@ def run(
     ----------
     scheduled : Scheduled
     tensors : mapping
-        Name -> device array (CuPy, PyTorch, Numba: anything with ``__cuda_array_interface__``), used where it lies. NumPy arrays
-        are refused: copying them would happen behind your back.
+        Name -> device array (CuPy, PyTorch, Numba: anything with ``__cuda_array_interface__``), used where it
+        lies. NumPy arrays are refused: copying them would happen behind your back.
     seed : int, optional
         Seed of the delays.
     watchdog_s : float
@@ -365,8 +368,8 @@ def run(
 
 
 def default_capacity(scheduled: Scheduled) -> int:
-    """Trace records a worker: four spans for every task, were one worker to run them all, within 64 MB for all workers."""
+    """Trace records a worker: four spans for every task, were one worker to run them all, within 64 MB for
+    all workers.
+    """
     most = (64 << 20) // (8 * L.TRACE_WORDS * scheduled.workers)
     return int(min(4 * scheduled.lowered.tasks + 16, most))
-
-

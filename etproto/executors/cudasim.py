@@ -1,7 +1,8 @@
-"""The cudasim executor: the portable worker's own source in the simulator, all blocks at once. For small graphs.
+"""The cudasim executor: the portable worker's own source in the simulator, all blocks at once. For small
+graphs.
 
-It needs no GPU and no compiler. What it can show is that the protocol is right for the interleavings that it meets; since
-Python is sequentially consistent, it cannot show a missing fence.
+It needs no GPU and no compiler. What it can show is that the protocol is right for the interleavings that it
+meets; since Python is sequentially consistent, it cannot show a missing fence.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def run(
     lowered = scheduled.lowered
     if scheduled.workers * threads > MOST_THREADS:
         raise ResidencyError(
-            f"{lowered.name}: {scheduled.workers} workers of {threads} threads asked for, the simulator runs at most {MOST_THREADS}"
+            f"{lowered.name}: {scheduled.workers} workers of {threads} threads asked for, the simulator runs at"
+            f" most {MOST_THREADS}"
             f" threads, each a Python thread; use the cpu executor"
         )
     check_tensors(lowered, tensors)
@@ -87,9 +89,7 @@ def run(
     used = [tensors[b.name] if b.contents is None else b.contents for b in lowered.buffers]
     pointers = np.array([array.ctypes.data for array in used], np.int64)
     addresses = {name: array.ctypes.data for name, array in arrays.items()}
-    block = launch_block(
-        scheduled, options, addresses, pointers=pointers.ctypes.data, scalars=scalars.ctypes.data
-    )
+    block = launch_block(scheduled, options, addresses, pointers=pointers.ctypes.data, scalars=scalars.ctypes.data)
     argument = (block.ctypes.data,)
     launch_simulated(reset, 1, threads, argument, timeout_s=timeout_s)
     worker = kernel_function(lowered.kinds, shared_tables=fits_shared_tables(scheduled))

@@ -37,7 +37,10 @@ def why_no_gpu() -> str | None:
         if check(driver.cuDeviceGetCount(), "cuDeviceGetCount") == 0:
             return "the NVIDIA driver finds no GPU; use the cpu executor"
     except ImportError as error:
-        return f"cuda.bindings cannot be imported ({error}); install etproto[cuda12] or etproto[cuda13], or use the cpu executor"
+        return (
+            f"cuda.bindings cannot be imported ({error}); install etproto[cuda12] or etproto[cuda13],"
+            f" or use the cpu executor"
+        )
     except RuntimeError as error:
         return f"there is no NVIDIA driver ({error}); use the cpu executor"
     except RunError as error:
@@ -115,7 +118,9 @@ class Kernel:
     local_bytes: int
 
     def resident_blocks(self, threads: int) -> int:
-        """Blocks of `threads` threads that one multiprocessor holds at once, for the kernel as it was compiled."""
+        """Blocks of `threads` threads that one multiprocessor holds at once, for the kernel as it was
+        compiled.
+        """
         from cuda.bindings import driver
 
         call = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, 0)
@@ -146,7 +151,9 @@ def load_kernel(binary: bytes, name: str) -> Kernel:
 
 
 def stream_handle(stream: Any) -> int:
-    """Integer handle of a stream of Numba, CuPy or PyTorch, of anything with ``__cuda_stream__``, or an integer."""
+    """Integer handle of a stream of Numba, CuPy or PyTorch, of anything with ``__cuda_stream__``, or an
+    integer.
+    """
     if hasattr(stream, "__cuda_stream__"):
         protocol = stream.__cuda_stream__
         return int((protocol() if callable(protocol) else protocol)[1])

@@ -81,9 +81,7 @@ class HostRun:
     dropped: int = 0
     clock: Any = time.perf_counter_ns
     _span_count: list[int] = field(default_factory=list)
-    _operands: dict[tuple[int, int], tuple[tuple[Any, ...], tuple[str | None, ...]]] = field(
-        default_factory=dict
-    )
+    _operands: dict[tuple[int, int], tuple[tuple[Any, ...], tuple[str | None, ...]]] = field(default_factory=dict)
 
     @property
     def workers(self) -> int:
@@ -124,9 +122,7 @@ class HostRun:
         if words[grid + L.GRID_SOURCE] == L.SOURCE_TABLE:
             row = task - words[grid + L.GRID_FIRST] + words[grid + L.GRID_TABLE_ROW]
             table = self.lowered.buffers[words[L.HEADER_TASK_TABLE]].contents
-            kind, argument = (
-                int(table[row * L.TASK_WORDS + word]) for word in (L.TASK_KIND, L.TASK_ARGUMENT)
-            )
+            kind, argument = (int(table[row * L.TASK_WORDS + word]) for word in (L.TASK_KIND, L.TASK_ARGUMENT))
             operand = words[words[L.HEADER_TABLE_OPERANDS] + kind]
         tile_kind = self.lowered.kinds[kind]
         key = kind, operand  # records of a kind without operands are those of the next grid
@@ -150,9 +146,7 @@ class HostRun:
 def start_run(scheduled: Scheduled, tensors: Mapping[str, np.ndarray], span_capacity: int) -> HostRun:
     """A run before its first step: what the reset kernel does on a device."""
     lowered, workers, queues = scheduled.lowered, scheduled.workers, len(scheduled.queue_grid)
-    arrays = [
-        tensors[buffer.name] if buffer.contents is None else buffer.contents for buffer in lowered.buffers
-    ]
+    arrays = [tensors[buffer.name] if buffer.contents is None else buffer.contents for buffer in lowered.buffers]
     capacity = np.asarray(scheduled.queue_capacity, np.int64)
     run = HostRun(
         lowered=lowered,

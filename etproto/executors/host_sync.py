@@ -156,12 +156,14 @@ def _fire(run: HostRun, me: int, event: int, cells: range, only_zero: bool, epoc
     for trigger in _triggers(words, event):
         source, records, fired, zero = event, [trigger], cells, only_zero
         if words[trigger + L.TRIGGER_FORM] == L.TRIGGER_ZERO_CELLS:
-            # The needs of another event tensor are known now: its cells that need nothing trigger the grid.
+            # When the gate is met, the needs of another event tensor are known: its cells that need nothing
+            # trigger the grid.
+            gate = words[event + L.EVENT_BASE] + words[trigger + L.TRIGGER_LOW]
+            if gate not in cells or (only_zero and event_need(words, run.pointers, event, gate) != 0):
+                continue
             source = words[L.HEADER_EVENTS] + words[trigger + L.TRIGGER_EVENT] * L.EVENT_WORDS
             grid = words[trigger + L.TRIGGER_GRID]
-            records = [
-                record for record in _triggers(words, source) if words[record + L.TRIGGER_GRID] == grid
-            ]
+            records = [record for record in _triggers(words, source) if words[record + L.TRIGGER_GRID] == grid]
             records = [record for record in records if words[record + L.TRIGGER_FORM] != L.TRIGGER_ZERO_CELLS]
             first = words[source + L.EVENT_BASE]
             fired, zero = range(first, first + words[source + L.EVENT_CELLS]), True

@@ -1,4 +1,6 @@
-"""From a `Scheduled` to the arrays that one launch needs; the simulator uses them in place, the cuda executor uploads them."""
+"""From a `Scheduled` to the arrays that one launch needs; the simulator uses them in place, the cuda executor
+uploads them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class LaunchOptions:
 class LaunchArrays:
     """Arrays by the name of the launch field that holds their address; all int64 or int32, C-contiguous.
 
-    `constant` never changes between launches, `scalars` changes with the binding, `state` is written by kernels.
+    `constant` never changes between launches, `scalars` changes with the binding, `state` is written by
+    kernels.
     """
 
     constant: dict[str, np.ndarray]
@@ -47,7 +50,9 @@ class LaunchArrays:
 
 
 def counter_count(scheduled: Scheduled) -> int:
-    """int32 counters: completed cells, and for queues the dispatched cells and the readiness of tasks with several waits."""
+    """int32 counters: completed cells, and for queues the dispatched cells and the readiness of tasks with
+    several waits.
+    """
     lowered = scheduled.lowered
     if len(scheduled.queue_grid) == 0:
         return lowered.cells
@@ -95,7 +100,9 @@ def launch_block(
     pointers: int,
     scalars: int,
 ) -> np.ndarray:
-    """The kernels' argument, int64[LAUNCH_COUNT], from the addresses of the arrays of `launch_arrays` by name."""
+    """The kernels' argument, int64[LAUNCH_COUNT], from the addresses of the arrays of `launch_arrays` by
+    name.
+    """
     lowered = scheduled.lowered
     queues = len(scheduled.queue_grid)
     block = np.zeros(L.LAUNCH_COUNT, np.int64)

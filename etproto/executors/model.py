@@ -138,17 +138,14 @@ def _sequential(lowered: Lowered) -> Scheduled:
     )
 
 
-def _with_costs(
-    lowered: Lowered, tasks: TaskArrays, cost: Mapping[str, float] | np.ndarray | None
-) -> TaskArrays:
+def _with_costs(lowered: Lowered, tasks: TaskArrays, cost: Mapping[str, float] | np.ndarray | None) -> TaskArrays:
     if cost is None:
         return tasks
     if isinstance(cost, Mapping):
         unknown = [name for name in cost if name not in tasks.kind_name]
         if unknown:
             raise ProgramError(
-                f"{lowered.name}: cost: expected kinds among {', '.join(tasks.kind_name)},"
-                f" got {', '.join(unknown)}"
+                f"{lowered.name}: cost: expected kinds among {', '.join(tasks.kind_name)}, got {', '.join(unknown)}"
             )
         values = np.array(tasks.cost, np.float64)
         for name, value in cost.items():

@@ -80,9 +80,7 @@ def describe_blocked(run: ModelRun, tasks: TaskArrays, limit: int = 8) -> str:
             lines.append(f"worker {worker} waits at queue {~row}")
         else:
             need = tasks.event_need[event]
-            lines.append(
-                f"worker {worker}: {tasks.name(row)} waits for event {event}, {seen[event]}/{need} notified"
-            )
+            lines.append(f"worker {worker}: {tasks.name(row)} waits for event {event}, {seen[event]}/{need} notified")
     if len(run.blocked) > limit:
         lines.append(f"and {len(run.blocked) - limit} more workers")
     return "\n".join(lines)

@@ -40,9 +40,7 @@ class _Access:
     @property
     def region(self) -> tuple[slice, ...]:
         """The box as an index."""
-        return tuple(
-            slice(low, high) for low, high in zip(self.low.tolist(), self.high.tolist(), strict=True)
-        )
+        return tuple(slice(low, high) for low, high in zip(self.low.tolist(), self.high.tolist(), strict=True))
 
 
 @dataclass
@@ -79,9 +77,7 @@ class RaceCheck:
         self._at: dict[tuple[str, int], int] = {}
         self._history: dict[str, _History] = {}
         self._written = {
-            name: np.zeros(run.tensors[name].shape, bool)
-            for name, modes in _modes(run).items()
-            if modes == {"out"}
+            name: np.zeros(run.tensors[name].shape, bool) for name, modes in _modes(run).items() if modes == {"out"}
         }
         self._unwritten: list[tuple[int, str, str]] = []
 
@@ -137,9 +133,7 @@ class RaceCheck:
         order = len(self._order)
         self._order.append(body.task)
         for access in accesses:
-            history = self._history.setdefault(
-                access.tensor, _History(np.zeros((2, 8, len(access.low)), np.int64))
-            )
+            history = self._history.setdefault(access.tensor, _History(np.zeros((2, 8, len(access.low)), np.int64)))
             for earlier, other in history.conflicts(access):
                 if earlier != order and not self._clock[me] >> earlier & 1:
                     self._raise_race(self._order[earlier], other, body.task, access)
@@ -152,23 +146,15 @@ class RaceCheck:
         }
         body()
         for name, old in before.items():
-            self._require_declared(
-                body.task, name, old, [a for a in accesses if a.tensor == name and a.writes]
-            )
+            self._require_declared(body.task, name, old, [a for a in accesses if a.tensor == name and a.writes])
         self._clock[me] |= 1 << order
         if not self._is_queued(body.task):
             self._listed[me] = self._clock[me]
 
     def _raise_race(self, first: int, earlier: _Access, second: int, later: _Access) -> None:
         low, high = np.maximum(earlier.low, later.low), np.minimum(earlier.high, later.high)
-        one, two = (
-            f"{self._name(task)} {_verb(access)}" for task, access in ((first, earlier), (second, later))
-        )
-        note = (
-            ""
-            if earlier.declared and later.declared
-            else " (a kind that declares no regions touches everything)"
-        )
+        one, two = (f"{self._name(task)} {_verb(access)}" for task, access in ((first, earlier), (second, later)))
+        note = "" if earlier.declared and later.declared else " (a kind that declares no regions touches everything)"
         raise RunError(
             f"{self._run.lowered.name}: race on {_text(later.tensor, low, high)}: {one} it, {two} it, and no"
             f" event path orders them{note}"
@@ -223,18 +209,12 @@ def _accesses(body: Body) -> Iterator[_Access]:
         function = getattr(body.kind, word)
         regions = None if function is None else function(*body.coordinate, *body.operands)
         for operand, name, array in zip(body.kind.operands, body.tensors, body.operands, strict=True):
-            if (
-                name is None
-                or operand.mode not in touches
-                or (regions is not None and operand.name not in regions)
-            ):
+            if name is None or operand.mode not in touches or (regions is not None and operand.name not in regions):
                 continue
             region = None if regions is None else regions[operand.name]
             low, high = _box(region, array.shape)
             if (low < high).all():
-                yield _Access(
-                    name, low, high, word == "writes", operand.mode == "accumulate", regions is not None
-                )
+                yield _Access(name, low, high, word == "writes", operand.mode == "accumulate", regions is not None)
 
 
 def _box(region: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

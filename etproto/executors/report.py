@@ -131,27 +131,19 @@ def _outside(lowered: Lowered, known: KnownTasks, task: int, event: int, tensors
                 edge_cells(instance, grid, edge, here, values)
     except ProgramError as fault:
         return str(fault).removeprefix(f"{lowered.name}: ")
-    return (
-        f"{known.name(task)} names a cell outside {tensor.name}, whose extents are {instance.shape(tensor)}"
-    )
+    return f"{known.name(task)} names a cell outside {tensor.name}, whose extents are {instance.shape(tensor)}"
 
 
-def _tasks_run(
-    known: KnownTasks, counters: np.ndarray, states: np.ndarray, ran: np.ndarray | None
-) -> list[str]:
+def _tasks_run(known: KnownTasks, counters: np.ndarray, states: np.ndarray, ran: np.ndarray | None) -> list[str]:
     """Tasks that never ran, or ran twice."""
     tasks, finished = known.tasks, int(states[:, L.STATE_FINISHED].sum())
     if ran is not None:
         never, often = (np.flatnonzero(mask) for mask in (ran[tasks.task] == 0, ran[tasks.task] > 1))
         strange = np.setdiff1d(np.flatnonzero(ran), tasks.task)
-        faults = (
-            [f"{len(never)} of {tasks.count} tasks never ran: {names(known, never)}"] if len(never) else []
-        )
+        faults = [f"{len(never)} of {tasks.count} tasks never ran: {names(known, never)}"] if len(never) else []
         faults += [f"{len(often)} tasks ran more than once: {names(known, often)}"] if len(often) else []
         if len(strange):
-            faults.append(
-                f"{len(strange)} tasks ran that do not exist: {', '.join(map(known.name, strange[:8]))}"
-            )
+            faults.append(f"{len(strange)} tasks ran that do not exist: {', '.join(map(known.name, strange[:8]))}")
         return faults
     if finished < tasks.count:
         seen = counters[: tasks.events]

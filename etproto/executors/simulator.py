@@ -1,9 +1,10 @@
 """Numba's CUDA simulator with all blocks of a grid running at once.
 
-The stock simulator runs blocks one after another, so a persistent kernel whose blocks wait for each other hangs in it. Here
-every CUDA thread of every block is a Python thread, barriers are per block, shared memory is per block and starts poisoned,
-and one lock serves all atomics. The kernel and everything that it calls are copied with ``cuda`` bound to the simulated
-module, so that simulating changes nothing for code that compiles the same functions.
+The stock simulator runs blocks one after another, so a persistent kernel whose blocks wait for each other
+hangs in it. Here every CUDA thread of every block is a Python thread, barriers are per block, shared memory
+is per block and starts poisoned, and one lock serves all atomics. The kernel and everything that it calls are
+copied with ``cuda`` bound to the simulated module, so that simulating changes nothing for code that compiles
+the same functions.
 
 Python is sequentially consistent: the simulator finds wrong protocols, never a missing fence.
 """
@@ -35,7 +36,9 @@ class _Stopped(BaseException):
 
 
 class _Atomic(FakeCUDAAtomic):
-    """Numba's simulated atomics behind one lock: the stock ones have a lock an operation, so add and cas do not exclude each other."""
+    """Numba's simulated atomics behind one lock: the stock ones have a lock an operation, so add and cas do
+    not exclude each other.
+    """
 
     def __init__(self) -> None:
         lock = threading.RLock()
@@ -52,7 +55,9 @@ def _locked(lock: Any, operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Shared:
-    """Shared memory of one block: an array for each place in the source that asks for one, as in a compiled kernel."""
+    """Shared memory of one block: an array for each place in the source that asks for one, as in a compiled
+    kernel.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -135,7 +140,9 @@ class _Thread(threading.Thread):
 
 
 def _copy_with(function: Any, module: _Module, copies: dict[int, Any]) -> Any:
-    """A copy of a Python function, and of the Python functions that it can reach, with ``cuda`` bound to `module`."""
+    """A copy of a Python function, and of the Python functions that it can reach, with ``cuda`` bound to
+    `module`.
+    """
     function = getattr(function, "py_func", function)  # a compiled device function
     if not isinstance(function, FunctionType) or not _mentions_cuda(function, set()):
         return function

@@ -95,9 +95,7 @@ def _check_place(where: str, array: Any, on_device: bool | None, written: bool) 
 
 def _describe(where: str, array: Any) -> tuple[np.dtype, tuple[int, ...], tuple[int, ...] | None]:
     """(dtype, shape, strides in bytes, or None for a C-contiguous array)."""
-    interface = getattr(array, "__cuda_array_interface__", None) or getattr(
-        array, "__array_interface__", None
-    )
+    interface = getattr(array, "__cuda_array_interface__", None) or getattr(array, "__array_interface__", None)
     if interface is not None:
         return np.dtype(interface["typestr"]), tuple(interface["shape"]), interface.get("strides")
     try:

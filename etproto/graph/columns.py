@@ -31,9 +31,7 @@ def array(what: str, values: Any, shape: tuple[int, ...], dtype: type) -> np.nda
         raise GraphError(f"{what}: expected {'whole ' if integer else ''}numbers, got {given.dtype}")
     if -1 in shape and given.ndim == 1:
         given = given[:, None]
-    if given.ndim != len(shape) or any(
-        want not in (-1, got) for want, got in zip(shape, given.shape, strict=True)
-    ):
+    if given.ndim != len(shape) or any(want not in (-1, got) for want, got in zip(shape, given.shape, strict=True)):
         raise GraphError(f"{what}: expected shape {shape}, got {given.shape}")
     if integer and given.size and not (_INT32.min <= int(given.min()) and int(given.max()) <= _INT32.max):
         raise GraphError(f"{what}: expected 32-bit integers, got {given.min()} to {given.max()}")

@@ -30,9 +30,7 @@ def columns(G: nx.DiGraph, default_kind: str, default_cost: float) -> dict[str, 
     if G.is_multigraph():
         for (source, target), times in Counter(G.edges()).items():
             if times > 1:
-                raise GraphError(
-                    f"duplicate edge {source} -> {target}: expected it once, got it {times} times"
-                )
+                raise GraphError(f"duplicate edge {source} -> {target}: expected it once, got it {times} times")
     count = len(G)
     index = {node: i for i, node in enumerate(G)}
     kinds: dict[str, int] = {}

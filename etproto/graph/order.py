@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numba
 import numpy as np
 
-__all__ = ["bottom_levels", "levels", "shortest_cycle", "successors"]
-
-_NARROW = 32  # mean tasks a level below which plain Python beats one NumPy call a level
+__all__ = ["bottom_levels", "levels", "shortest_cycle"]
 
 
-def successors(source: np.ndarray, target: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """CSR form (int64[count + 1], int32[m]) of edges, those of one node in order of appearance."""
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=count))])
-    return ptr, target[np.argsort(source, kind="stable")]
-
-
+@numba.njit(cache=True)
 def levels(ptr: np.ndarray, successor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Kahn's algorithm, level by level.
+    """Kahn's algorithm, then a counting sort by level.
+
+    Parameters
+    ----------
+    ptr, successor : int64[count + 1], int32[m]
+        Edges by source, from `compressed.group`.
 
     Returns
     -------
@@ -28,48 +27,63 @@ def levels(ptr: np.ndarray, successor: np.ndarray) -> tuple[np.ndarray, np.ndarr
     level_ptr : int64[levels + 1]
         Level l is ``order[level_ptr[l]:level_ptr[l + 1]]``.
     """
-    missing = np.bincount(successor, minlength=len(ptr) - 1)
-    ready = np.flatnonzero(missing == 0)
-    found, done = [np.empty(0, np.int64)], 0
-    while len(ready) and not (len(found) > 256 and done < _NARROW * len(found)):
-        found.append(ready)
-        done += len(ready)
-        after = successor[_ranges(ptr, ready)[0]]
-        np.subtract.at(missing, after, 1)
-        ready = np.unique(after[missing[after] == 0]).astype(np.int64)
-    sizes = [len(level) for level in found]
-    if len(ready):  # a long thin graph: a chain of a million tasks has a million levels
-        thin = _thin_levels(ptr.tolist(), successor.tolist(), missing.tolist(), ready.tolist(), sizes)
-        found.append(np.array(thin, np.int64))
-    return np.concatenate(found), np.cumsum(sizes, dtype=np.int64)
+    count = len(ptr) - 1
+    missing = np.zeros(count, np.int32)
+    for after in successor:
+        missing[after] += 1
+    level = np.full(count, -1, np.int32)
+    queue = np.empty(count, np.int32)
+    end = 0
+    for node in range(count):
+        if missing[node] == 0:
+            level[node] = 0
+            queue[end] = node
+            end += 1
+    start = 0
+    while start < end:  # first in, first out: the last predecessor to come has the highest level
+        node = queue[start]
+        start += 1
+        for k in range(ptr[node], ptr[node + 1]):
+            after = successor[k]
+            missing[after] -= 1
+            if missing[after] == 0:
+                level[after] = level[node] + 1
+                queue[end] = after
+                end += 1
+    depth = level[queue[end - 1]] + 1 if end else 0
+    level_ptr = np.zeros(depth + 1, np.int64)
+    for i in range(end):
+        level_ptr[level[queue[i]] + 1] += 1
+    for k in range(depth):
+        level_ptr[k + 1] += level_ptr[k]
+    place = level_ptr[:-1].copy()
+    order = np.empty(end, np.int64)
+    for node in range(count):
+        if level[node] >= 0:
+            order[place[level[node]]] = node
+            place[level[node]] += 1
+    return order, level_ptr
 
 
-def bottom_levels(
-    cost: np.ndarray, ptr: np.ndarray, successor: np.ndarray, order: np.ndarray, level_ptr: np.ndarray
-) -> np.ndarray:
+@numba.njit(cache=True)
+def bottom_levels(cost: np.ndarray, ptr: np.ndarray, successor: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Cost of the longest path from each node to a sink, its own cost included: float64[count].
 
     Parameters
     ----------
     cost : float64[count]
         Costs of the nodes, >= 0.
-    ptr, successor
-        Acyclic edges, from `successors`.
-    order, level_ptr
+    ptr, successor : int64[count + 1], int32[m]
+        Acyclic edges by source, from `compressed.group`.
+    order : int64[count]
         From `levels`.
     """
-    if len(cost) < _NARROW * (len(level_ptr) - 1):
-        below, first, after = cost.tolist(), ptr.tolist(), successor.tolist()
-        for node in reversed(order.tolist()):
-            below[node] += max((below[s] for s in after[first[node] : first[node + 1]]), default=0.0)
-        return np.array(below, np.float64)
     bottom = cost.copy()
-    for level in range(len(level_ptr) - 2, -1, -1):
-        nodes = order[level_ptr[level] : level_ptr[level + 1]]
-        nodes = nodes[ptr[nodes + 1] > ptr[nodes]]
-        if len(nodes):
-            positions, start = _ranges(ptr, nodes)
-            bottom[nodes] += np.maximum.reduceat(bottom[successor[positions]], start)
+    for node in order[::-1]:
+        longest = 0.0
+        for k in range(ptr[node], ptr[node + 1]):
+            longest = max(longest, bottom[successor[k]])
+        bottom[node] += longest
     return bottom
 
 
@@ -131,28 +145,3 @@ def shortest_cycle(source: list[int], target: list[int]) -> list[int] | None:
     cycle = best[::-1]
     lowest = cycle.index(min(cycle))
     return cycle[lowest:] + cycle[:lowest]
-
-
-def _ranges(ptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of all elements of the CSR `rows`, one row after the other, and where each row starts."""
-    count = ptr[rows + 1] - ptr[rows]
-    start = np.cumsum(count) - count
-    return np.repeat(ptr[rows] - start, count) + np.arange(count.sum()), start
-
-
-def _thin_levels(
-    ptr: list[int], successor: list[int], missing: list[int], ready: list[int], sizes: list[int]
-) -> list[int]:
-    """The rest of Kahn's algorithm from level `ready` on, for levels of few tasks; appends to `sizes`."""
-    order = []
-    while ready:
-        order += ready
-        sizes.append(len(ready))
-        following = []
-        for task in ready:
-            for after in successor[ptr[task] : ptr[task + 1]]:
-                missing[after] -= 1
-                if not missing[after]:
-                    following.append(after)
-        ready = sorted(following)
-    return order

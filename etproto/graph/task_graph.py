@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 
 from etproto.errors import FileFormatError, GraphError
-from etproto.graph import faults, networkx_form, order
+from etproto.graph import compressed, faults, networkx_form, order
 from etproto.graph.columns import array, items, read_only
 
 __all__ = ["SECONDS", "TaskGraph"]
@@ -142,9 +142,7 @@ class TaskGraph:
             kind=array("kind", np.zeros(count, int) if kind is None else kind, (count,), np.int32),
             kind_name=tuple(kind_name),
             cost=array("cost", np.ones(count) if cost is None else cost, (count,), np.float64),
-            priority=array(
-                "priority", np.zeros(count) if priority is None else priority, (count,), np.float64
-            ),
+            priority=array("priority", np.zeros(count) if priority is None else priority, (count,), np.float64),
             args=read_only(np.pad(given, ((0, 0), (0, 4 - width)))),
             args_count=array(
                 "args_count", np.full(count, width) if args_count is None else args_count, (count,), np.int32
@@ -215,7 +213,7 @@ class TaskGraph:
         GraphError
             If an edge leads to a missing task or is there twice, or two tasks share a name.
         """
-        if found := faults.name_faults(self) + faults.edge_faults(self):
+        if found := faults.name_faults(self) + faults.edge_faults(self, self.successors):
             raise GraphError("\n".join(found))
         return networkx_form.digraph(self)
 
@@ -230,9 +228,7 @@ class TaskGraph:
         return len(self.edge_source)
 
     def __str__(self) -> str:
-        numbers = np.bincount(
-            self.kind[(self.kind >= 0) & (self.kind < len(self.kind_name))], minlength=1
-        ).tolist()
+        numbers = np.bincount(self.kind[(self.kind >= 0) & (self.kind < len(self.kind_name))], minlength=1).tolist()
         kinds = [f"{kind} {number}" for kind, number in zip(self.kind_name, numbers, strict=False) if number]
         shown = ", ".join(kinds[:6] + ["..."] * (len(kinds) > 6))
         try:
@@ -241,9 +237,7 @@ class TaskGraph:
         except GraphError:
             path = "no critical path (not an acyclic graph)"
         tasks, edges = f"task{'s' * (self.count != 1)}", f"edge{'s' * (self.edges != 1)}"
-        return (
-            f"{self.name}: {self.count} {tasks}{f' ({shown})' if shown else ''}, {self.edges} {edges}, {path}"
-        )
+        return f"{self.name}: {self.count} {tasks}{f' ({shown})' if shown else ''}, {self.edges} {edges}, {path}"
 
     def __repr__(self) -> str:
         return f"<TaskGraph {self}>"
@@ -259,7 +253,7 @@ class TaskGraph:
         >>> TaskGraph.from_networkx(G).validate()
         ['cycle of 2 tasks: a -> b -> a']
         """
-        structure = faults.name_faults(self) + faults.edge_faults(self)
+        structure = faults.name_faults(self) + faults.edge_faults(self, self.successors)
         return structure + faults.cycle_faults(self, self._proper_cycle()) + faults.column_faults(self)
 
     def require_valid(self) -> TaskGraph:
@@ -297,7 +291,7 @@ class TaskGraph:
         GraphError
             As `topological_order`.
         """
-        return order.bottom_levels(self.cost, *self._successors, *self._acyclic_levels())
+        return order.bottom_levels(self.cost, *self.successors, self._acyclic_levels()[0])
 
     def critical_path(self) -> float:
         """Cost of the longest path, in `time_unit`; 0.0 for no tasks.
@@ -324,8 +318,8 @@ class TaskGraph:
 
     def known_edges(self) -> np.ndarray:
         """Which edges join two tasks of the graph: bool[m]."""
-        ends = np.stack([self.edge_source, self.edge_target])
-        return ((ends >= 0) & (ends < self.count)).all(axis=0)
+        # Read without its sign, a negative number is larger than any count.
+        return (self.edge_source.view(np.uint32) < self.count) & (self.edge_target.view(np.uint32) < self.count)
 
     def save(self, path: str | Path) -> None:
         """Write the graph to an ``.npz`` file.
@@ -369,17 +363,20 @@ class TaskGraph:
             raise FileFormatError(f"{path}: expected a graph saved by TaskGraph.save, got {error}") from error
 
     @cached_property
-    def _successors(self) -> tuple[np.ndarray, np.ndarray]:
-        known = self.known_edges()
-        return order.successors(self.edge_source[known], self.edge_target[known], self.count)
+    def successors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tasks after each task in order of appearance, unknown ones left out: int64[n + 1], int32[<= m]."""
+        source, target, known = self.edge_source, self.edge_target, self.known_edges()
+        if not known.all():
+            source, target = read_only(source[known]), read_only(target[known])
+        return compressed.group(source, target, self.count)
 
     @cached_property
     def _levels(self) -> tuple[np.ndarray, np.ndarray]:
-        return order.levels(*self._successors)
+        return order.levels(*self.successors)
 
     def _acyclic_levels(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.known_edges().all():
-            raise GraphError("\n".join(faults.edge_faults(self)))
+            raise GraphError("\n".join(faults.edge_faults(self, self.successors)))
         if len(self._levels[0]) < self.count:
             raise GraphError("\n".join(faults.cycle_faults(self, self._proper_cycle())))
         return self._levels

@@ -26,7 +26,9 @@ def load_binary(key: str, folder: Path | None = None) -> tuple[bytes, dict] | No
 
 
 def store_binary(key: str, binary: bytes, facts: dict, folder: Path | None = None) -> None:
-    """Store a binary under `key`. A folder that cannot be written leaves no trace: the kernel is compiled again next time."""
+    """Store a binary under `key`. A folder that cannot be written leaves no trace: the kernel is compiled
+    again next time.
+    """
     folder = folder or cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)

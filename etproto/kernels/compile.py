@@ -19,9 +19,10 @@ _one_at_a_time = threading.Lock()
 def _adapted_numba(capability: tuple[int, ...]) -> Iterator[None]:
     """Numba CUDA with two changes, for the time of one compilation.
 
-    It asks the current device for its capability when it types device functions, even where there is none: here it gets the
-    one compiled for. And a device function that is reached by two paths is linked twice, so that compile time grows with the
-    number of paths and a shared array in it is "multiply defined": here every module is linked once.
+    It asks the current device for its capability when it types device functions, even where there is none:
+    here it gets the one compiled for. And a device function that is reached by two paths is linked twice, so
+    that compile time grows with the number of paths and a shared array in it is "multiply defined": here
+    every module is linked once.
     """
     from numba.cuda import dispatcher
     from numba.cuda.codegen import CUDACodeLibrary
@@ -72,7 +73,8 @@ def compile_ptx(kernel: Callable[..., None], capability: tuple[int, ...]) -> str
 
     if config.ENABLE_CUDASIM:
         raise ExecutorUnavailable(
-            "NUMBA_ENABLE_CUDASIM is set, so Numba cannot compile for a GPU; unset it, or use the cpu or cudasim executor"
+            "NUMBA_ENABLE_CUDASIM is set, so Numba cannot compile for a GPU; unset it, or use the cpu or cudasim"
+            " executor"
         )
     try:
         with _adapted_numba(capability):

@@ -1,8 +1,8 @@
 """Reading a lowered program: which task, which event cells, which need, which triggered tasks.
 
-Plain functions over ``words`` (int64 records, see `etproto.layout`) and ``pointers`` (buffer number -> address). Kernels compile
-them and the cpu executor calls them as they are, so a record has one meaning. Coordinates travel as four integers, the form
-in which they stay in registers.
+Plain functions over ``words`` (int64 records, see `etproto.layout`) and ``pointers`` (buffer number ->
+address). Kernels compile them and the cpu executor calls them as they are, so a record has one meaning.
+Coordinates travel as four integers, the form in which they stay in registers.
 """
 
 from __future__ import annotations
@@ -151,13 +151,24 @@ def _inner_volume(words, grid):
 
 @device_function
 def grid_count(words, pointers, grid):
-    """Number of tasks of a grid in this run. Run-time extents must be known by now."""
-    return _outer_extent(words, pointers, grid) * _inner_volume(words, grid)
+    """Number of tasks of a grid in this run. Run-time extents must be known by now.
+
+    The row pointer of a ragged grid must begin with 0, since its tasks are numbered from there; else the
+    count is negative.
+    """
+    count = _outer_extent(words, pointers, grid) * _inner_volume(words, grid)
+    if words[grid + L.GRID_RAGGED] == 1:
+        first = load_int32(pointers[words[grid + L.GRID_COUNT_BUFFER]], 0)
+        if first != 0:
+            count = count * 0 - abs(first)
+    return count
 
 
 @device_function
 def map_coordinate(words, pointers, grid, number):
-    """Coordinate that the edge maps of the `number`-th task of a grid are evaluated at (its row, for a table)."""
+    """Coordinate that the edge maps of the `number`-th task of a grid are evaluated at (its row, for a
+    table).
+    """
     if words[grid + L.GRID_SOURCE] == L.SOURCE_TABLE:
         return number, number * 0, number * 0, number * 0
     w = number * 0
@@ -229,7 +240,9 @@ def _box_bounds(words, pointers, trigger, grid, event, cell, dimension):
 
 @device_function
 def trigger_count(words, pointers, trigger, event, cell):
-    """How many tasks the trigger record at word `trigger` names for a cell (never called for TRIGGER_ZERO_CELLS)."""
+    """How many tasks the trigger record at word `trigger` names for a cell (never called for
+    TRIGGER_ZERO_CELLS).
+    """
     if words[trigger + L.TRIGGER_FORM] == L.TRIGGER_BOX_FORM:
         grid = words[L.HEADER_GRIDS] + words[trigger + L.TRIGGER_GRID] * L.GRID_WORDS
         count = cell * 0 + 1

@@ -1,7 +1,8 @@
 """A key for everything that a compiled kernel depends on, so that a cached binary is never stale.
 
-Numba's own cache looks at the kernel's file alone and misses changes in the functions that it calls. This key covers the
-code of every function reached, the constants and closure values they use, and the versions of what compiles them.
+Numba's own cache looks at the kernel's file alone and misses changes in the functions that it calls. This key
+covers the code of every function reached, the constants and closure values they use, and the versions of what
+compiles them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def compiler_versions() -> dict[str, str]:
 
 
 def fingerprint(function: Callable[..., Any], *settings: Any) -> str:
-    """SHA-256 of a function, all it reaches, the compilers' versions and `settings` (such as the architecture), in hex.
+    """SHA-256 of a function, all it reaches, the compilers' versions and `settings` (such as the
+    architecture), in hex.
 
     Examples
     --------

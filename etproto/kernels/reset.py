@@ -1,7 +1,9 @@
-"""The reset kernel, before each launch: resolves symbolic words, zeroes counters, empties and fills the queues.
+"""The reset kernel, before each launch: resolves symbolic words, zeroes counters, empties and fills the
+queues.
 
-It runs before every launch, in the same stream (and so in the same CUDA graph), never after: an aborted run cannot poison
-the next. Every block resolves all words itself, writing the same values, so that one kernel without a grid barrier suffices.
+It runs before every launch, in the same stream (and so in the same CUDA graph), never after: an aborted run
+cannot poison the next. Every block resolves all words itself, writing the same values, so that one kernel
+without a grid barrier suffices.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ def reset(launch_address):
 
 @device_function
 def _reset_queues(launch, words, pointers, first, step):
-    """Slots hold their initial tasks, in the order of the rows, or -1; heads are 0, tails the number of initial tasks."""
+    """Slots hold their initial tasks, in the order of the rows, or -1; heads are 0, tails the number of
+    initial tasks.
+    """
     queues = launch[L.LAUNCH_QUEUE_COUNT]
     control = int64_view(launch[L.LAUNCH_CONTROL], launch[L.LAUNCH_CONTROL_COUNT])
     table = int64_view(launch[L.LAUNCH_QUEUES], queues * L.QUEUE_FIELDS)

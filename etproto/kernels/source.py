@@ -1,7 +1,8 @@
-"""Source of the persistent kernel for one set of tile kinds: plain Python that can be read, stepped through and compiled.
+"""Source of the persistent kernel for one set of tile kinds: plain Python that can be read, stepped through
+and compiled.
 
-The kernel depends on the kinds alone. Everything else about a program is data, so one kernel serves every size, schedule
-and graph made of the same kinds.
+The kernel depends on the kinds alone. Everything else about a program is data, so one kernel serves every
+size, schedule and graph made of the same kinds.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ _TAIL = """\
             elif state == portable.RUN and leader:
                 finished += 0 if starting else 1
                 portable.end_task(launch, words, pointers, me, grid, task, finished, start, end)
+            elif state == portable.SKIP and leader:
+                portable.leave_task(launch)
             starting = False
     if leader:
         portable.end_worker(launch, me)
@@ -155,7 +158,8 @@ def kernel_source(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> s
     for number, kind in enumerate(kinds):
         if kind.portable is None:
             raise ExecutorUnavailable(
-                f"tile kind {kind.name} has no portable body, so it cannot run on a GPU or in the simulator; use the cpu executor"
+                f"tile kind {kind.name} has no portable body, so it cannot run on a GPU or in the simulator; use"
+                " the cpu executor"
             )
         lines.append(f"{indent}{'if' if number == 0 else 'elif'} kind == {number}:  # {kind}\n")
         lines.append(f"{indent}    body_{number}(\n")
@@ -175,7 +179,9 @@ def kernel_source(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> s
 
 
 def fits_shared_tables(scheduled: Scheduled) -> bool:
-    """Whether the records of a schedule go into the worker's shared memory, beside what its tile kinds ask for."""
+    """Whether the records of a schedule go into the worker's shared memory, beside what its tile kinds ask
+    for.
+    """
     lowered = scheduled.lowered
     words = len(lowered.words) + len(lowered.buffers) + scheduled.entries.size
     static = 8 * (TABLE_WORDS + L.LAUNCH_COUNT + sync.SHARED_WORDS) + sum(kind.shared_bytes for kind in lowered.kinds)
@@ -183,7 +189,9 @@ def fits_shared_tables(scheduled: Scheduled) -> bool:
 
 
 def kernel_function(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> Callable[[int], None]:
-    """The worker kernel as a Python function whose source `inspect`, tracebacks and line information can find."""
+    """The worker kernel as a Python function whose source `inspect`, tracebacks and line information can
+    find.
+    """
     source = kernel_source(kinds, shared_tables=shared_tables)
     filename = f"<etproto worker {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

@@ -1,11 +1,12 @@
-"""The event protocol on the device: one wait, one notify, and the queue between them. Nothing else touches counters.
+"""The event protocol on the device: one wait, one notify, and the queue between them. Nothing else touches
+counters.
 
-Counters count up. A wait is satisfied when ``seen - need * epoch >= 0`` in 32-bit arithmetic, which stays right when a counter
-wraps. The notifier whose increment reaches the need fires the event's triggers, once. Functions are called by every thread
-of a block with the same arguments unless they say "one thread".
+Counters count up. A wait is satisfied when ``seen - need * epoch >= 0`` in 32-bit arithmetic, which stays
+right when a counter wraps. The notifier whose increment reaches the need fires the event's triggers, once.
+Functions are called by every thread of a block with the same arguments unless they say "one thread".
 
-Memory order: a notify follows a block barrier, so the release by one thread covers what all threads wrote; a wait's acquire is
-followed by a block barrier, so what it acquired is visible to all threads.
+Memory order: a notify follows a block barrier, so the release by one thread covers what all threads wrote; a
+wait's acquire is followed by a block barrier, so what it acquired is visible to all threads.
 """
 
 from __future__ import annotations
@@ -38,7 +39,17 @@ from etproto.kernels.ptx.memory import (
 )
 from etproto.kernels.ptx.timer import globaltimer, nanosleep
 
-__all__ = ["SHARED_WORDS", "satisfied", "fail", "poll_event", "wait_edges", "notify_edges", "push", "pop", "finish_live"]
+__all__ = [
+    "SHARED_WORDS",
+    "satisfied",
+    "fail",
+    "poll_event",
+    "wait_edges",
+    "notify_edges",
+    "push",
+    "pop",
+    "finish_live",
+]
 
 SHARED_WORDS = 264  # what a block shares: 8 words, then a list of fired cells
 SHARED_TASK = 0  # 2 words: the task of even and of odd turns, so that a fetch needs one barrier
@@ -77,7 +88,9 @@ def _progress(launch, workers):
 
 @device_function
 def keep_waiting(launch, workers, worker, task, event, polls, deadline, progress):
-    """One thread, between polls: (go on?, deadline, progress). Ends the run when no task has finished for the watchdog time."""
+    """One thread, between polls: (go on?, deadline, progress). Ends the run when no task has finished for the
+    watchdog time.
+    """
     going = True
     if polls % BACKOFF_AFTER == 0:
         nanosleep(20)
@@ -117,7 +130,9 @@ def poll_event(launch, workers, worker, task, cell, need):
 
 @device_function
 def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w):
-    """Wait for edges `first` to `last - 1` of a grid at one coordinate. Ends with a barrier; True for all threads, or False for all."""
+    """Wait for edges `first` to `last - 1` of a grid at one coordinate. Ends with a barrier; True for all
+    threads, or False for all.
+    """
     failed = False
     edge = words[L.HEADER_EDGES] + (words[grid + L.GRID_WAIT_FIRST] + first) * L.EDGE_WORDS
     for _ in range(first, last):
@@ -131,7 +146,8 @@ def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epo
                 need = event_need(words, pointers, event, cell) * epoch
                 failed = not poll_event(launch, workers, worker, task, cell, need)
         edge += L.EDGE_WORDS
-    # Not syncthreads_or: after a poll that fails, a barrier with a vote hung on an H200 (compare numba issue 9770).
+    # Not syncthreads_or: after a poll that fails, a barrier with a vote hung on an H200 (compare numba issue
+    # 9770).
     if failed:
         shared[SHARED_FAILED] = 1
     cuda.syncthreads()
@@ -142,10 +158,12 @@ def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epo
 def notify_edges(launch, words, pointers, shared, worker, grid, task, epoch, phase, x, y, z, w):
     """Notify every event of a task, and push what those whose need is met by it trigger.
 
-    Phases: START, once a launch, no task: push tasks that wait for nothing, and what event cells that need nothing trigger. DISPATCHED: a worker has taken the
-    task; counts on events that may be pushed early. COMPLETED: the body has run.
+    Phases: START, once a launch, no task: push tasks that wait for nothing, and what event cells that need
+    nothing trigger. DISPATCHED: a worker has taken the task; counts on events that may be pushed early.
+    COMPLETED: the body has run.
 
-    Comes after a barrier. Cells go in batches of one a thread; met cells are listed in shared memory for all threads to push.
+    Comes after a barrier. Cells go in batches of one a thread; met cells are listed in shared memory for all
+    threads to push.
     """
     thread = cuda.threadIdx.x
     batch = min(cuda.blockDim.x, LIST_LENGTH)
@@ -208,7 +226,8 @@ def _fire(launch, words, pointers, shared, worker, event, first, last, only_zero
     """Run the trigger records of an event's cells; `only_zero`: of those that need no notification."""
     trigger = words[L.HEADER_TRIGGERS] + words[event + L.EVENT_TRIGGER_FIRST] * L.TRIGGER_WORDS
     for _ in range(words[event + L.EVENT_TRIGGER_COUNT]):
-        # One record, or (the needs of another event tensor are known now) its records for those cells that need nothing.
+        # One record, or (the needs of another event tensor are known now) its records for those cells that
+        # need nothing.
         zero = words[trigger + L.TRIGGER_FORM] == L.TRIGGER_ZERO_CELLS
         source = event
         inner = trigger
@@ -219,8 +238,14 @@ def _fire(launch, words, pointers, shared, worker, event, first, last, only_zero
             source = words[L.HEADER_EVENTS] + words[trigger + L.TRIGGER_EVENT] * L.EVENT_WORDS
             inner = words[L.HEADER_TRIGGERS] + words[source + L.EVENT_TRIGGER_FIRST] * L.TRIGGER_WORDS
             inner_count = words[source + L.EVENT_TRIGGER_COUNT]
+            gate = words[event + L.EVENT_BASE] + words[trigger + L.TRIGGER_LOW]
+            met = gate >= first and gate < last
+            if met and only_zero:
+                met = event_need(words, pointers, event, gate) == 0
             cell = words[source + L.EVENT_BASE]
-            end = cell + words[source + L.EVENT_CELLS]
+            end = cell
+            if met:
+                end += words[source + L.EVENT_CELLS]
         while cell < end:
             if (not zero and not only_zero) or event_need(words, pointers, source, cell) == 0:
                 record = inner
@@ -235,7 +260,9 @@ def _fire(launch, words, pointers, shared, worker, event, first, last, only_zero
 
 @device_function
 def _push_triggered(launch, words, pointers, shared, worker, trigger, event, cell, epoch):
-    """All threads: push the tasks that one cell makes ready, or count towards the readiness of tasks with several waits."""
+    """All threads: push the tasks that one cell makes ready, or count towards the readiness of tasks with
+    several waits.
+    """
     grid = words[L.HEADER_GRIDS] + words[trigger + L.TRIGGER_GRID] * L.GRID_WORDS
     queue = load_int32(launch[L.LAUNCH_GRID_QUEUE], words[trigger + L.TRIGGER_GRID])
     if queue >= 0:
@@ -247,7 +274,15 @@ def _push_triggered(launch, words, pointers, shared, worker, trigger, event, cel
         for number in range(cuda.threadIdx.x, count, cuda.blockDim.x):
             local = trigger_task(words, pointers, trigger, event, cell, number)
             if local < 0 or local >= words[grid + L.GRID_BOUND]:
-                fail(launch, L.STATUS_TASK_RANGE, worker, first + local, cell, local, words[grid + L.GRID_BOUND])
+                fail(
+                    launch,
+                    L.STATUS_TASK_RANGE,
+                    worker,
+                    first + local,
+                    cell,
+                    local,
+                    words[grid + L.GRID_BOUND],
+                )
             elif direct:
                 push(launch, worker, queue, shared[SHARED_TICKET] + number, first + local)
             else:
@@ -284,7 +319,9 @@ def _push_one(launch, worker, queue, task):
 
 @device_function
 def _reserve(launch, shared, queue, count):
-    """All threads: claim `count` consecutive tickets; the first is left in shared memory. Counts the tasks as live first."""
+    """All threads: claim `count` consecutive tickets; the first is left in shared memory. Counts the tasks as
+    live first.
+    """
     if cuda.threadIdx.x == 0:
         atomic_add_acq_rel_int64(launch[L.LAUNCH_CONTROL], L.CONTROL_LIVE, count)
         tail = L.CONTROL_QUEUES + queue * L.QUEUE_WORDS + L.QUEUE_TAIL
@@ -294,7 +331,9 @@ def _reserve(launch, shared, queue, count):
 
 @device_function
 def push(launch, worker, queue, ticket, task):
-    """One thread: put a task into the slot of a ticket. A slot is reused only after the pop of the pass before has emptied it."""
+    """One thread: put a task into the slot of a ticket. A slot is reused only after the pop of the pass
+    before has emptied it.
+    """
     row = launch[L.LAUNCH_QUEUES] + queue * (8 * L.QUEUE_FIELDS)
     bits = load_int64(row, L.QUEUE_CAPACITY_BITS)
     capacity = (ticket * 0 + 1) << bits
@@ -316,7 +355,9 @@ def push(launch, worker, queue, ticket, task):
 
 @device_function
 def pop(launch, workers, worker, queue, limit):
-    """One thread: take the next task of a queue; DRAINED when `limit` tasks have been handed out (-1: no limit), STOPPED when the run has ended."""
+    """One thread: take the next task of a queue; DRAINED when `limit` tasks have been handed out (-1: no
+    limit), STOPPED when the run has ended.
+    """
     control = launch[L.LAUNCH_CONTROL]
     ticket = atomic_add_acq_rel_int64(control, L.CONTROL_QUEUES + queue * L.QUEUE_WORDS + L.QUEUE_HEAD, 1)
     task = ticket * 0 + DRAINED

@@ -1,7 +1,9 @@
-"""The portable worker: one thread block that fetches tasks, waits, runs the body and notifies, until its list or queue ends.
+"""The portable worker: one thread block that fetches tasks, waits, runs the body and notifies, until its list
+or queue ends.
 
-It runs on any CUDA GPU since sm_75 and in the simulator. The loop itself is generated (`etproto.kernels.source`), because
-the bodies that it dispatches to differ from program to program; everything it calls is here.
+It runs on any CUDA GPU since sm_75 and in the simulator. The loop itself is generated
+(`etproto.kernels.source`), because the bodies that it dispatches to differ from program to program;
+everything it calls is here.
 """
 
 from __future__ import annotations
@@ -24,8 +26,22 @@ from etproto.kernels.sync import (
 )
 from etproto.scheduled import ENTRY_DRAIN, ENTRY_STRIDE_BOUND, PATTERN_ZIGZAG
 
-__all__ = ["copy_table", "start_worker", "next_task", "begin_task", "end_body", "end_task", "end_worker", "task_kind", "task_operands",
-    "task_argument", "RUN", "SKIP", "STOP"]
+__all__ = [
+    "copy_table",
+    "start_worker",
+    "next_task",
+    "begin_task",
+    "end_body",
+    "end_task",
+    "leave_task",
+    "end_worker",
+    "task_kind",
+    "task_operands",
+    "task_argument",
+    "RUN",
+    "SKIP",
+    "STOP",
+]
 
 RUN, SKIP, STOP = 1, 0, -1
 
@@ -85,7 +101,9 @@ def _pass_constant_gates(launch, words, pointers, workers, worker, grid):
 
 @device_function
 def checked_count(launch, words, pointers, worker, grid):
-    """Tasks of a grid in this run, or -1 (and the run fails) when a run-time extent is negative or above its bound."""
+    """Tasks of a grid in this run, or -1 (and the run fails) when a run-time extent is negative or above its
+    bound.
+    """
     count = grid_count(words, pointers, grid)
     if count < 0 or count > words[grid + L.GRID_BOUND]:
         index = (grid - words[L.HEADER_GRIDS]) // L.GRID_WORDS
@@ -98,8 +116,8 @@ def checked_count(launch, words, pointers, worker, grid):
 def next_task(launch, words, pointers, entries, workers, worker, last, position, step, offset):
     """One thread: the next task of this worker, whose list ends at `last`, or STOPPED.
 
-    Returns (task, position, step, offset): the last three say where to go on: place in the worker's list, step in the
-    share that stands there, and tasks of the shares before it.
+    Returns (task, position, step, offset): the last three say where to go on: place in the worker's list,
+    step in the share that stands there, and tasks of the shares before it.
     """
     task = position * 0 + STOPPED
     while task < 0 and position < last:
@@ -154,9 +172,11 @@ def next_task(launch, words, pointers, entries, workers, worker, last, position,
 
 @device_function
 def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
-    """All threads: wait for a task's events. Returns (RUN, SKIP or STOP, x, y, z, w), the coordinate its edge maps are evaluated at.
+    """All threads: wait for a task's events. Returns (RUN, SKIP or STOP, x, y, z, w), the coordinate its edge
+    maps are evaluated at.
 
-    SKIP: the task does not exist in this run (its grid's run-time extent is smaller). STOP: the run has failed.
+    SKIP: the task does not exist in this run (its grid's run-time extent is smaller). STOP: the run has
+    failed.
     """
     number = task - words[grid + L.GRID_FIRST]
     # A task from a queue was pushed because its events were met; pushed early, it still has to wait for them.
@@ -174,8 +194,8 @@ def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
     w = number * 0
     first = number * 0
     last = first
-    # Three stages: constant gates, after which a run-time extent may be read; other gates, after which run-time maps and
-    # needs may; the rest.
+    # Three stages: constant gates, after which a run-time extent may be read; other gates, after which
+    # run-time maps and needs may; the rest.
     stage = number * 0
     while stage < 3 and result == RUN:
         if stage == 0:
@@ -187,7 +207,9 @@ def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
             last = words[grid + L.GRID_WAIT_COUNT]
         if waits and last > first:
             epoch = words[grid + L.GRID_EPOCH]
-            if not wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w):
+            if not wait_edges(
+                launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w
+            ):
                 result = number * 0 + STOP
         first = last
         if stage == 0 and result == RUN:
@@ -209,7 +231,9 @@ def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
 
 @device_function
 def end_body(launch, worker, task):
-    """All threads, after the body: a barrier, so that every thread's output is written before any thread notifies."""
+    """All threads, after the body: a barrier, so that every thread's output is written before any thread
+    notifies.
+    """
     cuda.syncthreads()
     end = task * 0
     if cuda.threadIdx.x == 0:
@@ -217,14 +241,17 @@ def end_body(launch, worker, task):
         store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_NOTIFY)
         if launch[L.LAUNCH_DELAY] > 0:
             _delay(launch, task)
-    if launch[L.LAUNCH_DELAY] > 0:
+    if launch[L.LAUNCH_DELAY] > 0 or launch[L.LAUNCH_TRACE] != 0:
+        # no thread notifies before the delay is over, or before the end has been read off the clock
         cuda.syncthreads()
     return end
 
 
 @device_function
 def end_task(launch, words, pointers, worker, grid, task, finished, start, end):
-    """One thread, after the notifications: `finished` tasks of this worker are done now; record the task's spans."""
+    """One thread, after the notifications: `finished` tasks of this worker are done now; record the task's
+    spans.
+    """
     state = worker * L.STATE_WORDS
     if task >= 0:
         store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_FINISHED, finished)
@@ -235,13 +262,23 @@ def end_task(launch, words, pointers, worker, grid, task, finished, start, end):
             record_span(launch, worker, L.SPAN_TASK, task, x, y, z, w, start, end, start, -1, epoch)
             if words[grid + L.GRID_NOTIFY_COUNT] > 0:
                 record_span(launch, worker, L.SPAN_PUSH, task, x, y, z, w, end, clock64(), 0, -1, epoch)
+    leave_task(launch)
+
+
+@device_function
+def leave_task(launch):
+    """One thread: a task has finished, or does not exist in this run. A start counts as a task: the reset
+    kernel added it.
+    """
     if ends_when_none_live(launch):
-        finish_live(launch, 1)  # a start counts as one live task: the reset kernel added it
+        finish_live(launch, 1)
 
 
 @device_function
 def _delay(launch, task):
-    """One thread: a pseudo-random pause (Knuth's multiplicative hash of seed and task), so that producers lag in tests."""
+    """One thread: a pseudo-random pause (Knuth's multiplicative hash of seed and task), so that producers lag
+    in tests.
+    """
     mixed = (((launch[L.LAUNCH_SEED] + task) * 2654435761) & 0xFFFFFFFF) >> 8
     until = globaltimer() + floor_modulo(mixed, launch[L.LAUNCH_DELAY])
     while globaltimer() < until:

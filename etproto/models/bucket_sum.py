@@ -21,9 +21,7 @@ from etproto.program import EventTensor, Instance, Program, TaskGrid, Tensor
 __all__ = ["MODEL", "program"]
 
 
-def program(
-    buckets: int = 16, width: int = 64, chunk: int = 32, block: int = 64, clip: bool = True
-) -> Program:
+def program(buckets: int = 16, width: int = 64, chunk: int = 32, block: int = 64, clip: bool = True) -> Program:
     """The program for any ``0 <= rows <= 4096``.
 
     Parameters

@@ -45,9 +45,7 @@ def program(
     return Program(
         "gemm",
         (
-            TaskGrid(
-                "partial", partial, (rows, columns, splits), {"a": A, "b": B, "p": P}, notifies={E: "ijk->ij"}
-            ),
+            TaskGrid("partial", partial, (rows, columns, splits), {"a": A, "b": B, "p": P}, notifies={E: "ijk->ij"}),
             TaskGrid("reduce", reduce, (rows, columns), {"p": P, "c": C}, waits={E: "ij->ij"}),
         ),
     )

@@ -71,9 +71,7 @@ class Model:
         known = {**self.symbols, **self.parameters}
         for name, value in values.items():
             if name not in known:
-                raise ProgramError(
-                    f"model {self.name}: no symbol or parameter {name!r}; it has {', '.join(known)}"
-                )
+                raise ProgramError(f"model {self.name}: no symbol or parameter {name!r}; it has {', '.join(known)}")
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise ProgramError(f"model {self.name}: {name} must be an integer, got {value!r}")
         return self.builder(**{**known, **{name: int(value) for name, value in values.items()}})

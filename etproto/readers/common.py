@@ -50,16 +50,12 @@ def task_graph(
         seen: set[tuple[Hashable, Hashable]] = set()
         first, second = next(edge for edge in edges if edge in seen or seen.add(edge))
         plural = "s" * (extra > 1)
-        warnings.warn(
-            f"{source}: merged {extra} duplicate edge{plural}, first {first} -> {second}", stacklevel=3
-        )
+        warnings.warn(f"{source}: merged {extra} duplicate edge{plural}, first {first} -> {second}", stacklevel=3)
     G = nx.DiGraph()
     G.add_nodes_from(nodes.items())
     G.add_edges_from(edges)
     try:
-        return TaskGraph.from_networkx(
-            G, name=str(name or Path(source).stem), time_unit=str(time_unit or "us")
-        )
+        return TaskGraph.from_networkx(G, name=str(name or Path(source).stem), time_unit=str(time_unit or "us"))
     except GraphError as error:
         raise FileFormatError(f"{source}: {error}") from error
 
@@ -81,9 +77,7 @@ def task_attributes(raw: dict[str, Any], place: str) -> dict[str, Any]:
             args = raw["args"]
             words = args.strip("()[] ").replace(",", " ").split() if isinstance(args, str) else args
             words = words if isinstance(words, list) else [words]
-            attributes["args"] = [
-                int(word) if isinstance(word, str) else operator.index(word) for word in words
-            ]
+            attributes["args"] = [int(word) if isinstance(word, str) else operator.index(word) for word in words]
         except (TypeError, ValueError):
             raise bad(place, "up to four whole numbers as args", repr(raw["args"])) from None
     return attributes
@@ -107,9 +101,7 @@ def field(parent: Any, key: str, kind: type | tuple[type, ...], path: str, sourc
     if not isinstance(parent, dict):
         raise bad(f"{source}: at {path}", "an object", type(parent).__name__)
     if key not in parent:
-        raise bad(
-            f"{source}: at {path}", f"the key {key!r}", f"only {', '.join(map(repr, parent)) or 'no keys'}"
-        )
+        raise bad(f"{source}: at {path}", f"the key {key!r}", f"only {', '.join(map(repr, parent)) or 'no keys'}")
     value = parent[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise bad(f"{source}: at {path}.{key}", _TYPE_NAME[kind], json.dumps(value)[:40])

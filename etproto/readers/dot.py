@@ -90,9 +90,7 @@ def _tokens(text: str, source: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         place = f"{source}:{line}"
         if match is None:
-            what = {'"': "a closing quote", "/": "a comment"}.get(
-                text[position], "an id or one of {}[];,:=+->"
-            )
+            what = {'"': "a closing quote", "/": "a comment"}.get(text[position], "an id or one of {}[];,:=+->")
             raise bad(place, what, repr(text[position : position + 20].split("\n")[0]))
         kind, word, end = match.lastgroup, match[0], match.end()
         if kind == "html":

@@ -69,9 +69,7 @@ def _scan(text: str, source: str) -> tuple[dict[str, int], list[tuple[str, str]]
             if graphs > 1:
                 raise bad(place, "one flat <graph>", "another one (nested or following)")
             if attribute("edgedefault") != "directed":
-                raise bad(
-                    place, 'edgedefault="directed", since an undirected edge orders nothing', attributes
-                )
+                raise bad(place, 'edgedefault="directed", since an undirected edge orders nothing', attributes)
         elif tag == "node":
             if attribute("id") in line_of:
                 raise bad(place, "an id not used before", repr(attributes["id"]))

@@ -66,17 +66,13 @@ def parse(text: str, source: str, *, name: str | None = None) -> TaskGraph:
         raise bad(f"{source}:1", "a header with the number of tasks", "no row at all")
     (header_line, header), rows = rows[0], rows[1:]
     if len(header) > 2:
-        raise bad(
-            f"{source}:{header_line}", "a header of one number, or two in the prototype set", " ".join(header)
-        )
+        raise bad(f"{source}:{header_line}", "a header of one number, or two in the prototype set", " ".join(header))
     declared = _whole(header[0], f"{source}:{header_line}", "the number of tasks")
     prototype = len(header) == 2
     allowed = (declared, declared + 1) if prototype else (declared + 2, declared)
     if len(rows) not in allowed:
         last = rows[-1][0] if rows else header_line
-        raise bad(
-            f"{source}:{last}", f"{allowed[0]} or {allowed[1]} rows after the header {declared}", len(rows)
-        )
+        raise bad(f"{source}:{last}", f"{allowed[0]} or {allowed[1]} rows after the header {declared}", len(rows))
 
     nodes, edges, first = {}, [], int(prototype)
     for row, (number, words) in enumerate(rows):

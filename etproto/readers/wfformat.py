@@ -61,9 +61,7 @@ def parse(text: str, source: str) -> TaskGraph:
     for parent, child in sorted(by_parents.symmetric_difference(edges)):
         says, lacks = ("parents", "children") if (parent, child) in by_parents else ("children", "parents")
         path = f"$.workflow.specification.tasks[{index[child if lacks == 'parents' else parent]}].{lacks}"
-        raise bad(
-            f"{source}: at {path}", f"{parent} -> {child} as in {says} of the other task", "no such entry"
-        )
+        raise bad(f"{source}: at {path}", f"{parent} -> {child} as in {says} of the other task", "no such entry")
     return task_graph(nodes, edges, source, name=data.get("name"), time_unit="s")
 
 

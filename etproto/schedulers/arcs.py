@@ -46,9 +46,7 @@ def require_schedulable(tasks: TaskArrays) -> None:
         ("priority", tasks.priority, ~np.isnan(tasks.priority)),
     ):
         if len(values) != tasks.count:
-            raise ScheduleError(
-                f"{field}: expected one value for each of {tasks.count} tasks, got {len(values)}"
-            )
+            raise ScheduleError(f"{field}: expected one value for each of {tasks.count} tasks, got {len(values)}")
         if not right.all():
             row = int(np.argmin(right))
             expected = "a finite number >= 0" if field == "cost" else "a number"

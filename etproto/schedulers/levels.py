@@ -112,9 +112,8 @@ def _top_levels(cost, wait_ptr, wait_event, notify_ptr, notify_event, event_need
     level = np.zeros(len(cost))
     ends = np.empty(len(notify_event))  # ends of each event's notifiers
     seen = np.zeros(len(event_need), np.int64)
-    satisfied = np.zeros(
-        len(event_need)
-    )  # filled when the first waiter asks; every notifier has an earlier row
+    # filled when the first waiter asks; every notifier has an earlier row
+    satisfied = np.zeros(len(event_need))
     asked = np.zeros(len(event_need), np.bool_)
     for row in range(len(cost)):
         for event in wait_event[wait_ptr[row] : wait_ptr[row + 1]]:

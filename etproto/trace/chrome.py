@@ -225,16 +225,12 @@ def _ours(slices: list[dict[str, Any]], other: dict[str, Any], source: str) -> T
 
 def _foreign(events: list[dict[str, Any]], slices: list[tuple[int, dict[str, Any]]], source: str) -> Trace:
     if not slices:
-        raise FileFormatError(
-            f'{source}:1: expected at least one complete event ("ph": "X"), got {len(events)} events'
-        )
+        raise FileFormatError(f'{source}:1: expected at least one complete event ("ph": "X"), got {len(events)} events')
     for i, event in slices:
         for name in ("ts", "dur"):
             value = event.get(name)
             if not _number(value) or (name == "dur" and value < 0):
-                raise FileFormatError(
-                    f"{source}:1: traceEvents[{i}] has {name} {value!r}, expected microseconds"
-                )
+                raise FileFormatError(f"{source}:1: traceEvents[{i}] has {name} {value!r}, expected microseconds")
     ranks: dict[str, int] = {}
     workers: dict[str, dict[str, int]] = defaultdict(dict)
     kinds: dict[str, int] = {}
@@ -314,9 +310,7 @@ def check_chrome(obj: Any) -> list[str]:
         bad = [name for name in ("ts", "dur") if name in event and not _number(event[name])]
         if missing or bad:
             faults += [f"traceEvents[{i}] ({phase}) lacks {name}" for name in missing]
-            faults += [
-                f"traceEvents[{i}] ({phase}) has {name} {event[name]!r}, expected a number" for name in bad
-            ]
+            faults += [f"traceEvents[{i}] ({phase}) has {name} {event[name]!r}, expected a number" for name in bad]
             continue
         lane = (str(event["pid"]), str(event.get("tid", 0)))
         if phase == "X" and event["dur"] < 0:
@@ -332,9 +326,7 @@ def check_chrome(obj: Any) -> list[str]:
         for row in rows[1:]:
             if row[0] < longest[1] - _rounding(longest[1]):
                 where = f"traceEvents[{row[2]}] {row[3]} of lane {lane[0]}/{lane[1]}"
-                faults.append(
-                    f"{where} begins at {row[0]:.15g} us, before {longest[3]} ends at {longest[1]:.15g} us"
-                )
+                faults.append(f"{where} begins at {row[0]:.15g} us, before {longest[3]} ends at {longest[1]:.15g} us")
             longest = max(longest, row, key=lambda r: r[1])
     return faults + _check_arrows(arrows, slices)
 
@@ -357,9 +349,7 @@ def _check_arrows(
             if lane in begins:
                 place = int(np.searchsorted(begins[lane], ts + _rounding(ts), side="right")) - 1
             if place < 0 or latest[lane][place] < ts - _rounding(ts):
-                faults.append(
-                    f"traceEvents[{i}] ({phase}) of flow {name} touches no slice of lane {lane[0]}/{lane[1]}"
-                )
+                faults.append(f"traceEvents[{i}] ({phase}) of flow {name} touches no slice of lane {lane[0]}/{lane[1]}")
         if len(ends) == 2 and ends["f"][1]["ts"] < ends["s"][1]["ts"]:
             faults.append(f"flow {name} ends before it begins")
     return faults

@@ -77,9 +77,7 @@ def fit_clocks(headers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     dx, dy = cycles - mean_cycles[where], time - mean_time[where]
     square, product = np.bincount(where, dx * dx, sms), np.bincount(where, dx * dy, sms)
     if square.sum() == 0:
-        raise EtprotoError(
-            "trace: every worker's header has one clock only, expected clocks at its start and its end"
-        )
+        raise EtprotoError("trace: every worker's header has one clock only, expected clocks at its start and its end")
     rate = np.full(sms, product.sum() / square.sum())
     extent = np.zeros(sms)
     np.maximum.at(extent, where, cycles)
@@ -154,11 +152,7 @@ def from_device(
     """
     records, count, headers = (np.asarray(x, np.int64) for x in (records, count, headers))
     workers = len(count)
-    if (
-        records.ndim != 3
-        or records.shape[::2] != (workers, RECORD_WORDS)
-        or headers.shape != (workers, HEADER_WORDS)
-    ):
+    if records.ndim != 3 or records.shape[::2] != (workers, RECORD_WORDS) or headers.shape != (workers, HEADER_WORDS):
         raise EtprotoError(
             f"trace: records {records.shape}, count {count.shape} and headers {headers.shape}, expected "
             f"(workers, capacity, {RECORD_WORDS}), (workers,) and (workers, {HEADER_WORDS})"
@@ -166,9 +160,7 @@ def from_device(
     capacity = records.shape[1]
     wrong = np.flatnonzero((count < 0) | ((count > 0) & (headers[:, 2] == 0)))
     if len(wrong):
-        raise EtprotoError(
-            f"trace: worker {wrong[0]} has {count[wrong[0]]} records but its header shows no start"
-        )
+        raise EtprotoError(f"trace: worker {wrong[0]} has {count[wrong[0]]} records but its header shows no start")
     kept = np.minimum(count, capacity)
     worker = np.repeat(np.arange(workers), kept)
     rows = records[np.arange(capacity) < kept[:, None]]
@@ -186,9 +178,7 @@ def from_device(
     if makespan_ns is None:
         last = (at(headers[ended, 3], ended) - begin).max(initial=0.0)
         makespan_ns = max(last, end.max(initial=0.0))
-    grid, kind = _lookup(
-        rows[:, 1], np.asarray(grid_first, np.int64), np.asarray(grid_kind, np.int64), task_kind
-    )
+    grid, kind = _lookup(rows[:, 1], np.asarray(grid_first, np.int64), np.asarray(grid_kind, np.int64), task_kind)
     return Trace(
         span=rows[:, 0] & 0xFF,
         role=(rows[:, 0] >> 8) & 0xFF,

@@ -178,9 +178,7 @@ class Trace:
                 raise EtprotoError(
                     f"trace: {name} of row {bad[0]} is {values[bad[0]]}, expected {low} <= {name} < {bound}"
                 )
-        object.__setattr__(
-            self, "counters", {name: _counter(name, *pair) for name, pair in self.counters.items()}
-        )
+        object.__setattr__(self, "counters", {name: _counter(name, *pair) for name, pair in self.counters.items()})
 
     @property
     def count(self) -> int:
@@ -195,11 +193,7 @@ class Trace:
     @property
     def kept(self) -> str:
         """``"n records"``, or ``"kept n of m records"`` where the device's buffers were too small."""
-        return (
-            f"kept {self.count} of {self.count + self.dropped} records"
-            if self.dropped
-            else f"{self.count} records"
-        )
+        return f"kept {self.count} of {self.count + self.dropped} records" if self.dropped else f"{self.count} records"
 
     def label(self, row: int) -> str:
         """Readable name of a row: ``gemm[2, 1]``, ``wait event 7``, ``pop``."""
@@ -209,9 +203,7 @@ class Trace:
             return SPAN_NAMES[span] + about
         grid, kind, task = int(self.grid[row]), int(self.kind[row]), int(self.task[row])
         if grid >= 0:
-            return (
-                f"{self.grid_name[grid]}[{', '.join(map(str, self.coordinate[row, : self.grid_ndim[grid]]))}]"
-            )
+            return f"{self.grid_name[grid]}[{', '.join(map(str, self.coordinate[row, : self.grid_ndim[grid]]))}]"
         if kind >= 0:
             return self.kind_name[kind]
         return f"task {task}" if task >= 0 else "task"
@@ -264,19 +256,13 @@ def _column(name: str, values: Any, count: int) -> np.ndarray:
     bad = np.argwhere((column != given) | ~np.isfinite(column))  # a NaN differs from itself
     if len(bad):
         value = given[tuple(bad[0])]
-        raise EtprotoError(
-            f"trace: column {name} of row {bad[0][0]} is {value}, expected a finite {np.dtype(dtype)}"
-        )
+        raise EtprotoError(f"trace: column {name} of row {bad[0][0]} is {value}, expected a finite {np.dtype(dtype)}")
     return column
 
 
 def _counter(name: str, time: Any, value: Any) -> tuple[np.ndarray, np.ndarray]:
     time, value = np.asarray(time, np.float64), np.asarray(value, np.float64)
-    if (
-        time.ndim != 1
-        or time.shape != value.shape
-        or not (np.isfinite(time).all() and np.isfinite(value).all())
-    ):
+    if time.ndim != 1 or time.shape != value.shape or not (np.isfinite(time).all() and np.isfinite(value).all()):
         raise EtprotoError(
             f"trace: counter {name!r} has {time.shape} times and {value.shape} values, expected two equally "
             "long arrays of finite numbers"

@@ -251,17 +251,13 @@ def critical_path(tasks: TaskArrays, duration: np.ndarray) -> tuple[float, np.nd
     """
     duration = np.asarray(duration, np.float64)
     if duration.shape != (tasks.count,) or not (duration >= 0).all():
-        raise EtprotoError(
-            f"critical path: durations of shape {duration.shape}, expected {tasks.count} numbers >= 0"
-        )
+        raise EtprotoError(f"critical path: durations of shape {duration.shape}, expected {tasks.count} numbers >= 0")
     wait_ptr, wait_event = tasks.wait_ptr.tolist(), tasks.wait_event.tolist()
     notify_ptr, notify_event = tasks.notify_ptr.tolist(), tasks.notify_event.tolist()
     need = tasks.event_need.tolist()
     notifications = np.bincount(tasks.notify_event, minlength=tasks.events)
     outstanding = notifications.tolist()
-    some_of = {
-        e: [] for e in np.flatnonzero((tasks.event_need > 0) & (tasks.event_need < notifications)).tolist()
-    }
+    some_of = {e: [] for e in np.flatnonzero((tasks.event_need > 0) & (tasks.event_need < notifications)).tolist()}
     event_time, event_row = [0.0] * tasks.events, [-1] * tasks.events
     finish, before = [0.0] * tasks.count, [-1] * tasks.count
     for row, time in enumerate(duration.tolist()):
@@ -270,9 +266,7 @@ def critical_path(tasks: TaskArrays, duration: np.ndarray) -> tuple[float, np.nd
             if need[event] <= 0:
                 continue
             if outstanding[event]:
-                raise EtprotoError(
-                    f"critical path: {tasks.name(row)} comes before a notifier of its event {event}"
-                )
+                raise EtprotoError(f"critical path: {tasks.name(row)} comes before a notifier of its event {event}")
             if event in some_of:
                 event_time[event], event_row[event] = sorted(some_of.pop(event))[need[event] - 1]
             if event_time[event] > begin or last < 0:
@@ -329,8 +323,6 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     """Rows in columns two spaces apart, the first column to the left, the others to the right."""
     width = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
-        "  ".join(
-            [row[0].ljust(width[0]), *(cell.rjust(w) for cell, w in zip(row[1:], width[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(width[0]), *(cell.rjust(w) for cell, w in zip(row[1:], width[1:], strict=True))])
         for row in rows
     ]

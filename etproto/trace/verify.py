@@ -63,9 +63,7 @@ def verify(trace: Trace, tasks: TaskArrays | None = None) -> list[str]:
     row = rows_of(tasks, trace.task[body])
     faults += _some([f"{trace.label(r)}: no task has id {trace.task[r]}" for r in body[row < 0].tolist()])
     early = trace.start - trace.end
-    faults += _some(
-        [f"{trace.label(r)} ends {early[r]:g} before it starts" for r in np.flatnonzero(early > 0)]
-    )
+    faults += _some([f"{trace.label(r)} ends {early[r]:g} before it starts" for r in np.flatnonzero(early > 0)])
     body, row = body[row >= 0], row[row >= 0]
     compute = trace.role[body] == ROLE_COMPUTE
     complete = not trace.dropped
@@ -107,9 +105,7 @@ def _early(tasks: TaskArrays, start: np.ndarray, end: np.ndarray, tolerance: flo
         task, event = int(waiter[i]), int(tasks.wait_event[i])
         head = f"{tasks.name(task)} started at {start[task]:g}{where}"
         if by[event] < 0:
-            faults.append(
-                f"{head} but its event {event} needs {need[event]} and gets {number[event]} notifications"
-            )
+            faults.append(f"{head} but its event {event} needs {need[event]} and gets {number[event]} notifications")
         elif np.isinf(due[i]):
             faults.append(f"{head} but {tasks.name(by[event])}, which notifies its event {event}, never ran")
         else:
@@ -131,9 +127,7 @@ def _overlaps(trace: Trace, tasks: TaskArrays, body: np.ndarray, row: np.ndarray
             blocker = int(np.argmax(end[:i]))
             who, other, r = tasks.name(row[group[i]]), tasks.name(row[group[blocker]]), body[group[i]]
             lane_name = f"worker {trace.rank[r]}.{trace.worker[r]}"
-            faults.append(
-                f"{lane_name} ran {who} from {start[i]:g}, before {other} ended at {end[blocker]:g}"
-            )
+            faults.append(f"{lane_name} ran {who} from {start[i]:g}, before {other} ended at {end[blocker]:g}")
     return faults
 
 

@@ -31,8 +31,7 @@ def test_the_same_map_twice():
 def test_maps_that_meet_in_a_cell():
     grid = TaskGrid("g", kind("k"), (4,), notifies=[(E, "i->i"), (E, "i->2*i//2:2"), (E, "i->3-i")])
     assert (
-        "two edges, 'i->i' and 'i->2*i//2:2', which both name E[0] from g[0], E[1] from g[1]"
-        in result(grid).errors[0]
+        "two edges, 'i->i' and 'i->2*i//2:2', which both name E[0] from g[0], E[1] from g[1]" in result(grid).errors[0]
     )
     apart = TaskGrid("g", kind("k"), (4,), notifies=[(E, "i->i"), (E, "i->3-i")])
     assert result(apart).ok
@@ -49,9 +48,7 @@ def test_waits_too():
 
 def test_a_gather_that_names_a_cell_twice_is_one_edge():
     topk = Tensor("topk", (4, 2), "int32")
-    grid = TaskGrid(
-        "g", kind("k", 1, (Operand("t", "int32", 2),)), (4,), {"t": topk}, notifies={E: "i->topk[i,:]"}
-    )
+    grid = TaskGrid("g", kind("k", 1, (Operand("t", "int32", 2),)), (4,), {"t": topk}, notifies={E: "i->topk[i,:]"})
     assert result(grid, tensors={"topk": np.ones((4, 2), int)}).ok
 
 
@@ -75,10 +72,7 @@ def test_triggers_are_the_inverse_of_waits(trigger, right):
 
 def test_a_trigger_of_as_many_other_tasks():
     b = TaskGrid("b", kind("b"), (4,), waits={E: "i->i"}, triggers={E: "e->3-e:4-e"})
-    assert (
-        "E[0] triggers tasks 3:4 of the grid, but tasks 0:1 (b[0]) wait for it"
-        in result(producer(), b).errors[0]
-    )
+    assert "E[0] triggers tasks 3:4 of the grid, but tasks 0:1 (b[0]) wait for it" in result(producer(), b).errors[0]
 
 
 def test_a_trigger_for_which_nobody_waits():

@@ -98,8 +98,7 @@ def test_nobody_notifies_a_needed_event():
         ),
     )
     assert check(program.bind()).errors == (
-        "event e[1]: need 1, but only 0 notifications (nobody notifies it); never satisfied:"
-        " b[1] waits for it",
+        "event e[1]: need 1, but only 0 notifications (nobody notifies it); never satisfied: b[1] waits for it",
         "1 of 3 tasks are unreachable: b[1]",
     )
 

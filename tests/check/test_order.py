@@ -72,9 +72,7 @@ def shortest(G):
     """Length of the shortest cycle, by a search from every node."""
     best = None
     for node in G:
-        back = [
-            nx.shortest_path_length(G, after, node) + 1 for after in G[node] if nx.has_path(G, after, node)
-        ]
+        back = [nx.shortest_path_length(G, after, node) + 1 for after in G[node] if nx.has_path(G, after, node)]
         best = min([*back, *([] if best is None else [best])], default=best)
     return best
 
@@ -144,9 +142,7 @@ def test_serial_split_k_with_later_slices_first():
 
 def test_a_row_listed_twice_or_not_there():
     tasks = from_edges(3, [])
-    assert check_order(tasks, *csr([[0, 1], [2, 1]])) == [
-        "1 is listed 2 times, by workers 0, 1; expected once"
-    ]
+    assert check_order(tasks, *csr([[0, 1], [2, 1]])) == ["1 is listed 2 times, by workers 0, 1; expected once"]
     assert check_order(tasks, *csr([[0], [3]])) == ["worker 1's list holds row 3; there are 3 tasks"]
 
 

@@ -52,9 +52,7 @@ def test_inputs_need_no_writer():
 def test_a_path_may_go_through_other_grids():
     step = EventTensor("step", (2,))
     middle = TaskGrid("middle", kind("m"), (2,), waits={KNOWN: "i->"}, notifies={step: "i->i"})
-    tiles = TaskGrid(
-        "tiles", kind("tile"), ("count[0]",), waits={step: "i->0"}, notifies={DONE: "i->i"}, bound=8
-    )
+    tiles = TaskGrid("tiles", kind("tile"), ("count[0]",), waits={step: "i->0"}, notifies={DONE: "i->i"}, bound=8)
     assert faults(router(notifies={KNOWN: "i->"}), middle, tiles) == []
     (fault,) = faults(router(), TaskGrid("start", kind("s"), (1,), notifies={KNOWN: "i->"}), middle, tiles)
     assert (
@@ -140,9 +138,7 @@ def test_every_writer_comes_before_the_gate_of_an_extent(notify, wait, early):
 
 def test_writers_before_a_gate_through_a_run_time_grid_are_left_alone():
     step = EventTensor("step")
-    rows = TaskGrid(
-        "rows", kind("rows"), ("count[0]",), waits={KNOWN: "i->"}, notifies={step: "i->"}, bound=8
-    )
+    rows = TaskGrid("rows", kind("rows"), ("count[0]",), waits={KNOWN: "i->"}, notifies={step: "i->"}, bound=8)
     tiles = TaskGrid("tiles", kind("tile"), ("expert[0]",), waits={step: "i->"}, bound=8)
     # A need that depends on run-time values takes a count; here only the grids' paths are looked at.
     assert check(Program("moe", (router(notifies={KNOWN: "i->"}), rows, tiles)).bind()).ok
@@ -169,9 +165,7 @@ def test_writers_that_declare_what_they_write():
     operands = (Operand("count", "int32", 1, "out"), Operand("expert", "int32", 1, "out"))
     for more in ({}, {"writes": writes}):
         source = kind("route", 1, operands, **more)
-        route = TaskGrid(
-            "router", source, (2,), {"count": COUNT, "expert": EXPERT}, notifies={KNOWN_EACH: "i->i"}
-        )
+        route = TaskGrid("router", source, (2,), {"count": COUNT, "expert": EXPERT}, notifies={KNOWN_EACH: "i->i"})
         tiles = TaskGrid("tiles", kind("tile"), ("count[0]",), waits={KNOWN_EACH: "i->0"}, bound=8)
         found = check(Program("moe", (route, tiles)).bind())
         assert found.ok == bool(more)
@@ -180,9 +174,7 @@ def test_writers_that_declare_what_they_write():
 def test_bucket_sum_with_the_values_of_a_run():
     instance = MODEL.builder(rows=100, buckets=6)
     tensors = MODEL.make_tensors(instance, np.random.default_rng(0))
-    known = {
-        tensor.name: tensors[tensor.name] for tensor in instance.program.tensors if tensor.dtype == "int32"
-    }
+    known = {tensor.name: tensors[tensor.name] for tensor in instance.program.tensors if tensor.dtype == "int32"}
     for grid in instance.program.parsed:  # grid by grid, so that values are there when they are read
         coordinate, _ = grid_coordinates(instance, grid, known)
         for task in coordinate[:, : grid.ndim].tolist():

@@ -77,9 +77,7 @@ def test_the_overlap_is_named():
 
 
 def test_accumulation_needs_no_order_among_itself():
-    add = kind(
-        "add", (Operand("c", mode="accumulate"),), 1, writes=lambda i, c: {"c": (slice(0, 64), slice(0, 64))}
-    )
+    add = kind("add", (Operand("c", mode="accumulate"),), 1, writes=lambda i, c: {"c": (slice(0, 64), slice(0, 64))})
     assert result(TaskGrid("add", add, (4,), {"c": C})).ok
     use = kind("use", (Operand("c"),), 0, reads=lambda c: {"c": (slice(0, 1), slice(0, 1))})
     racing = result(TaskGrid("add", add, (2,), {"c": C}), TaskGrid("use", use, (), {"c": C}))
@@ -106,17 +104,13 @@ def test_any_of_readers_may_touch_no_producer():
         "final[0] reads B[0:1, 0:1], which partial[0, 0] writes, and no event path orders them (event any[0]"
         " is any_of: final[0] may start after any one notification, so it may touch no notifier's region)"
     ) in result(*grids).errors[0]
-    other = TaskGrid(
-        "other", kind("other", (Operand("c"),), 1, reads=row("c")), (8,), {"c": C}, waits={any_: "i->i"}
-    )
+    other = TaskGrid("other", kind("other", (Operand("c"),), 1, reads=row("c")), (8,), {"c": C}, waits={any_: "i->i"})
     assert result(grids[0], other).ok
 
 
 def test_any_of_orders_what_all_notifiers_share():
     any_, first = EventTensor("any", any_of=True), EventTensor("first")
-    init = TaskGrid(
-        "init", kind("init", (Operand("b", mode="out"),), 0), (), {"b": B}, notifies={first: "->"}
-    )
+    init = TaskGrid("init", kind("init", (Operand("b", mode="out"),), 0), (), {"b": B}, notifies={first: "->"})
     either = TaskGrid("either", kind("either", ()), (2,), waits={first: "i->"}, notifies={any_: "i->"})
     last = TaskGrid("last", kind("last", (Operand("b"),), 0), (), {"b": B}, waits={any_: "->"})
     found = result(init, either, last)
@@ -129,8 +123,7 @@ def test_a_tile_that_no_task_writes():
         TaskGrid("final", FINAL, (8,), {"b": B}, waits={DONE: "i->min(i, 5)"}),
     )
     assert found.errors[0].startswith(
-        "read of an unwritten tile: final[6] reads B[6:7, 0:4], but B[6:7, 0:4] is written by no task"
-        " (declare"
+        "read of an unwritten tile: final[6] reads B[6:7, 0:4], but B[6:7, 0:4] is written by no task (declare"
     )
     assert len(found.errors) == 2
 
@@ -141,10 +134,7 @@ def test_a_tile_written_only_later():
         TaskGrid("final", FINAL, (8,), {"b": B}, notifies={back: "i->i"}),
         TaskGrid("partial", PARTIAL, (8, 4), {"b": B}, waits={back: "ij->i"}),
     )
-    assert (
-        "final[0] reads B[0:1, 0:4], but B[0:1, 0:4] is written only after it, by partial[0, 0]"
-        in found.errors[0]
-    )
+    assert "final[0] reads B[0:1, 0:4], but B[0:1, 0:4] is written only after it, by partial[0, 0]" in found.errors[0]
 
 
 def test_part_of_a_read_is_unwritten():

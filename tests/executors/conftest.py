@@ -90,9 +90,7 @@ def rounds() -> Callable[[int, int], Program]:
     def build(number: int, width: int) -> Program:
         done = EventTensor("done", (number,))
         operands = {"runs": Tensor("runs", (number, width), "int32")}
-        grid = TaskGrid(
-            "round", chain_kind(), (number, width), operands, {done: "ri->r-1:r"}, {done: "ri->r"}
-        )
+        grid = TaskGrid("round", chain_kind(), (number, width), operands, {done: "ri->r-1:r"}, {done: "ri->r"})
         return Program("rounds", (grid,))
 
     return build

@@ -63,9 +63,7 @@ def test_entries_among_tasks(by_hand, driver):
     """A share of grid 0, then a drain of grid 1, in the list of every worker."""
     lowered, tensors, expected = splitk(5)
     entries = [(ENTRY_STRIDE, 0, 0, 0), (ENTRY_DRAIN, 0, 0, 0)]
-    scheduled = by_hand(
-        lowered, [[-1, -2]] * 4, entries, grid_queue=[-1, 0], queue_grid=[1], queue_capacity=[5]
-    )
+    scheduled = by_hand(lowered, [[-1, -2]] * 4, entries, grid_queue=[-1, 0], queue_grid=[1], queue_capacity=[5])
     trace = cpu.run(scheduled, tensors, **DRIVERS[driver])
     np.testing.assert_allclose(tensors["C"], expected, atol=1e-4)
     assert verify(trace) == []
@@ -149,9 +147,7 @@ def test_a_kind_without_operands_before_one_with_some(driver):
     """Their operand records begin at the same place."""
     calls: list[tuple[int, ...]] = []
     nothing = TileKind("nothing", lambda i: calls.append((i,)), 1)
-    add = TileKind(
-        "add", lambda i, x, k: x.__setitem__(i, x[i] + k), 1, (Operand("x", ndim=1, mode="inout"), K)
-    )
+    add = TileKind("add", lambda i, x, k: x.__setitem__(i, x[i] + k), 1, (Operand("x", ndim=1, mode="inout"), K))
     first = TaskGrid("first", nothing, (3,))
     second = TaskGrid("second", add, (4,), {"x": Tensor("X", (4,)), "k": 5})
     X = np.arange(4, dtype=np.float32)
@@ -177,9 +173,7 @@ def test_a_full_queue_is_an_error_with_its_numbers(bursts, driver):
     """C37: capacity 4, 64 tasks ready at once."""
     tensors = {"runs": np.zeros((1, 64), np.int32), "first": np.zeros((1, 1), np.int32)}
     scheduled = schedule(lower(bursts(64).bind()), "dynamic", workers=1, queue_capacity=4)
-    with pytest.raises(
-        RunError, match=r"bursts\(\): queue 0 is full: 5 tasks .*rest\[0, 4\].* capacity is 4"
-    ):
+    with pytest.raises(RunError, match=r"bursts\(\): queue 0 is full: 5 tasks .*rest\[0, 4\].* capacity is 4"):
         cpu.run(scheduled, tensors, **DRIVERS[driver])
     assert tensors["runs"].sum() == 0
     cpu.run(schedule(scheduled.lowered, "dynamic", workers=1), tensors)
@@ -230,9 +224,7 @@ def test_the_missing_notifier_is_named(by_hand, driver):
     lowered, tensors, _ = splitk(2)
     partial, final = partial_and_final(2)
     lists = [final, [task for task in partial if task != 6]]
-    with pytest.raises(
-        NoProgressError, match=r"final\[1\] waits for E\[1\], 3/4 notified, not by partial\[1, 2\]"
-    ):
+    with pytest.raises(NoProgressError, match=r"final\[1\] waits for E\[1\], 3/4 notified, not by partial\[1, 2\]"):
         cpu.run(by_hand(lowered, lists), tensors, **DRIVERS[driver])
 
 

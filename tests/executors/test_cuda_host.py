@@ -165,9 +165,7 @@ def test_rebinding_uploads_scalars(compiled, kind):
     assert sorted(compiled) == ["reset", "worker"]
 
 
-@pytest.mark.parametrize(
-    "name, sizes", [("gemm", [{"M": 0}, {"M": 9}]), ("bucket_sum", [{"rows": 0}, {"rows": 20}])]
-)
+@pytest.mark.parametrize("name, sizes", [("gemm", [{"M": 0}, {"M": 9}]), ("bucket_sum", [{"rows": 0}, {"rows": 20}])])
 @pytest.mark.parametrize("kind", ["static", "dynamic", "mixed"])
 def test_from_nothing_to_something(compiled, name, sizes, kind):
     """A need that becomes 0 under one binding changes no row of what is pushed at the start."""
@@ -189,9 +187,7 @@ def test_from_nothing_to_something(compiled, name, sizes, kind):
 
 def test_rebinding_to_something_else_is_refused(compiled):
     loaded = cuda.load(schedule(problem(4)[0], "static", workers=3))
-    with pytest.raises(
-        RunError, match=r"splitk\(n=5\) \(dynamic, 3 workers\) is not another binding of splitk"
-    ):
+    with pytest.raises(RunError, match=r"splitk\(n=5\) \(dynamic, 3 workers\) is not another binding of splitk"):
         loaded.rebind(schedule(problem(5)[0], "dynamic", workers=3))
 
 

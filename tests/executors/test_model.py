@@ -174,9 +174,7 @@ def test_early_push_hides_the_pop():
     """The consumer is popped while its producers run; only the latency is left between them."""
     lowered = graph([("a", "b")], {"a": 5.0})
     late = model.run(schedule(lowered, "dynamic", workers=2), pop_cost=1.0, event_latency=0.5)
-    early = model.run(
-        schedule(lowered, "dynamic", workers=2, early_push=True), pop_cost=1.0, event_latency=0.5
-    )
+    early = model.run(schedule(lowered, "dynamic", workers=2, early_push=True), pop_cost=1.0, event_latency=0.5)
     assert (late.makespan_ns, early.makespan_ns) == (8.0, 7.5)
 
 

@@ -17,17 +17,13 @@ from etproto.schedulers import critical_path, round_robin
 from etproto.schedulers.levels import bottom_levels, lower_bound
 
 helpers = runpy.run_path(str(Path(__file__).parents[1] / "schedulers" / "conftest.py"))
-task_arrays, from_lists, random_edges = (
-    helpers[name] for name in ("task_arrays", "from_lists", "random_edges")
-)
+task_arrays, from_lists, random_edges = (helpers[name] for name in ("task_arrays", "from_lists", "random_edges"))
 
 
 def items_of(lists, row_queue):
     """Items from one list a worker."""
     ptr = np.concatenate([[0], np.cumsum([len(x) for x in lists])])
-    return WorkerItems(
-        ptr, np.array([x for row in lists for x in row], np.int64), np.array(row_queue, np.int64)
-    )
+    return WorkerItems(ptr, np.array([x for row in lists for x in row], np.int64), np.array(row_queue, np.int64))
 
 
 def static(*lists):
@@ -317,9 +313,7 @@ class TestMisuse:
     def test_shapes(self):
         with pytest.raises(ScheduleError, match="priority: expected 2 numbers"):
             simulate(self.tasks, dynamic_items(2, 1), priority=[1])
-        with pytest.raises(
-            ScheduleError, match=r"early_push: expected a bool or 1 of them, got shape \(2,\)"
-        ):
+        with pytest.raises(ScheduleError, match=r"early_push: expected a bool or 1 of them, got shape \(2,\)"):
             simulate(self.tasks, dynamic_items(2, 1), early_push=[True, True])
         with pytest.raises(ScheduleError, match="row_queue: expected 2 rows, got 3"):
             simulate(self.tasks, dynamic_items(3, 1))

@@ -79,9 +79,7 @@ def test_splitk_with_one_edge_removed(kind):
     """Nobody waits for the last partial sum of each block: `final` is named with it, and the elements."""
     partial, final = splitk().grids
     three = dataclasses.replace(partial, extents=(2, 3))
-    lonely = dataclasses.replace(
-        partial, name="lonely", kind=shifted(partial_sum, 3), extents=(2, 1), notifies={}
-    )
+    lonely = dataclasses.replace(partial, name="lonely", kind=shifted(partial_sum, 3), extents=(2, 1), notifies={})
     text = first_report(Program("splitk", (three, lonely, final)), kind)
     found = re.fullmatch(r"splitk\(\): race on B\[(\d), 3, 0:32\]: (.*) it, (.*) it, and no event .*", text)
     assert found, text

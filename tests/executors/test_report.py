@@ -56,18 +56,14 @@ def test_no_progress_is_worked_out_from_counters(ended):
     assert "worker 1: final[1] waits for E[1], 2/4 notified; its notifiers are partial[1, 0], partial" in text
     arrays[2][1] = 0
     arrays[3][0, L.STATE_TASK] = 5
-    with pytest.raises(
-        NoProgressError, match=r"E\[1\], 0/4 notified, not by partial\[1, 0\], .*partial\[1, 3\]"
-    ):
+    with pytest.raises(NoProgressError, match=r"E\[1\], 0/4 notified, not by partial\[1, 0\], .*partial\[1, 3\]"):
         report.raise_for_status(*arrays)
 
 
 def test_a_list_that_was_not_finished(ended):
     arrays = ended(2, "static")
     arrays[3][1, L.STATE_PHASE] = L.PHASE_BODY
-    with pytest.raises(
-        RunError, match="1 of 2 workers did not come to the end of their lists, the first is worker 1"
-    ):
+    with pytest.raises(RunError, match="1 of 2 workers did not come to the end of their lists, the first is worker 1"):
         report.raise_for_status(*arrays)
 
 
@@ -85,9 +81,7 @@ def test_tasks_are_counted(ended, change, text):
 def test_tickets_are_counted(ended):
     arrays = ended(2, "dynamic")
     arrays[1][L.CONTROL_QUEUES + L.QUEUE_TAIL] += 1
-    with pytest.raises(
-        RunError, match="queue 0: 11 tasks were pushed and 12 tickets taken, expected 10 and 12"
-    ):
+    with pytest.raises(RunError, match="queue 0: 11 tasks were pushed and 12 tickets taken, expected 10 and 12"):
         report.raise_for_status(*arrays)
 
 

@@ -41,9 +41,7 @@ def _reference(i, out):
 
 
 KINDS = {
-    name: TileKind(
-        name, _reference, 1, (Operand("out", ndim=1, mode="out"),), portable=body, shared_bytes=size
-    )
+    name: TileKind(name, _reference, 1, (Operand("out", ndim=1, mode="out"),), portable=body, shared_bytes=size)
     for name, body, size in (("light", _light, 0), ("heavy", _heavy, 4 * BIG))
 }
 
@@ -74,9 +72,7 @@ def test_the_limit_runs_and_one_more_is_refused(name, threads):
     cuda.run(scheduled, {"out": out}, watchdog_s=2.0, threads=threads)
     np.testing.assert_array_equal(out.copy_to_host(), np.arange(limit) + 1)
     more = schedule(chain(kind, limit + 1), "static", workers=limit + 1)
-    with pytest.raises(
-        ResidencyError, match=rf"{limit + 1} workers asked for, at most {limit} .*shared memory"
-    ):
+    with pytest.raises(ResidencyError, match=rf"{limit + 1} workers asked for, at most {limit} .*shared memory"):
         cuda.load(more, threads=threads)
 
 

@@ -67,9 +67,7 @@ def test_concurrent_writers_never_show_a_mixture(tmp_path):
         writer.join()
         assert writer.exitcode == 0
     assert seen
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["key.cubin", "key.json"], (
-        "temporary files remain"
-    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key.cubin", "key.json"], "temporary files remain"
 
 
 def test_the_folder_is_the_users(monkeypatch, tmp_path):

@@ -64,9 +64,7 @@ class Decoded:
     def triggered(self, trigger: int, event: int, cell: int) -> list[int]:
         arguments = (self.words, self.pointers, trigger, self.events[event], cell)
         first = self.words[self.grids[self.words[trigger + L.TRIGGER_GRID]] + L.GRID_FIRST]
-        return [
-            int(first + decode.trigger_task(*arguments, n)) for n in range(decode.trigger_count(*arguments))
-        ]
+        return [int(first + decode.trigger_task(*arguments, n)) for n in range(decode.trigger_count(*arguments))]
 
 
 def compare(instance: Instance, tensors: dict[str, np.ndarray]) -> None:
@@ -114,14 +112,9 @@ def _compare_triggers(seen: Decoded, event: int, cells: range) -> None:
         records = [at for at in seen.triggers(event) if seen.words[at + L.TRIGGER_GRID] == index]
         if len(records) < len(waits):
             continue  # not every wait can be inverted: the scheduler refuses to queue this grid
-        fired = Counter(
-            (cell, task) for at in records for cell in cells for task in seen.triggered(at, event, cell)
-        )
+        fired = Counter((cell, task) for at in records for cell in cells for task in seen.triggered(at, event, cell))
         waited = Counter(
-            (cell, task)
-            for task, maps, _ in seen.tasks(grid)
-            for edge in waits
-            for cell in seen.cells(edge, maps)
+            (cell, task) for task, maps, _ in seen.tasks(grid) for edge in waits for cell in seen.cells(edge, maps)
         )
         assert fired == waited
 
@@ -131,9 +124,7 @@ def kind(ndim: int) -> TileKind:
 
 
 @st.composite
-def run_time_tensor(
-    draw, name: str, shape: tuple[int, ...], low: int, high: int, tensors: dict, declared: dict
-):
+def run_time_tensor(draw, name: str, shape: tuple[int, ...], low: int, high: int, tensors: dict, declared: dict):
     """Declare an int32 input tensor with random elements in low .. high."""
     size = int(np.prod(shape))
     elements = draw(st.lists(st.integers(low, high), min_size=size, max_size=size))
@@ -142,9 +133,7 @@ def run_time_tensor(
 
 
 @st.composite
-def event_dimension(
-    draw, letters: str, extents: list[int], size: int, name: str, tensors: dict, declared: dict
-):
+def event_dimension(draw, letters: str, extents: list[int], size: int, name: str, tensors: dict, declared: dict):
     """Text of one event coordinate, inside 0 .. size - 1 for every task, or a range of them."""
     axis = draw(st.integers(0, len(letters) - 1))
     x, extent = letters[axis], extents[axis]
@@ -218,11 +207,7 @@ def programs(draw) -> tuple[Instance, dict[str, np.ndarray]]:
             for place in range(draw(st.integers(1, 2))):
                 event = draw(st.integers(0, len(events) - 1))
                 parts = [
-                    draw(
-                        event_dimension(
-                            letters, extents, size, f"t{grid}{word[0]}{place}{axis}", tensors, declared
-                        )
-                    )
+                    draw(event_dimension(letters, extents, size, f"t{grid}{word[0]}{place}{axis}", tensors, declared))
                     for axis, size in enumerate(shapes[event])
                 ]
                 text = f"{letters if ndim > 1 else letters[0]}->" + ", ".join(parts)

@@ -69,9 +69,7 @@ def test_compiled_in_order():
 
 def test_twins_address_elements():
     words, integers = np.arange(10, 20), np.arange(5, dtype=np.int32)
-    assert (
-        memory.load_int32(integers.ctypes.data, 3) == memory.load_acquire_int32(integers.ctypes.data, 3) == 3
-    )
+    assert memory.load_int32(integers.ctypes.data, 3) == memory.load_acquire_int32(integers.ctypes.data, 3) == 3
     assert memory.load_acquire_int64(words.ctypes.data, 7) == 17
     memory.store_release_int64(words.ctypes.data, 2, -1)
     assert words[1:4].tolist() == [11, -1, 13]

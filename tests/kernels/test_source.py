@@ -42,9 +42,7 @@ def test_each_kind_has_one_branch_with_its_own_arguments():
 
 
 def test_integer_operands_and_arguments_are_words():
-    kind = TileKind(
-        "k", lambda *a: None, 1, (Operand("m", ndim=0), Operand("x")), lambda *a: None, argument=True
-    )
+    kind = TileKind("k", lambda *a: None, 1, (Operand("m", ndim=0), Operand("x")), lambda *a: None, argument=True)
     source = kernel_source((kind,))
     assert "words[operand + 0],  # m" in source and "task_argument" in source
     assert "view_float32_2(pointers[words[operand + 5]], words[operand + 5 + 1]" in source
@@ -53,9 +51,7 @@ def test_integer_operands_and_arguments_are_words():
 
 def test_a_kind_without_a_portable_body_is_refused():
     host = TileKind("host_only", lambda i: None, 1)
-    with pytest.raises(
-        ExecutorUnavailable, match="tile kind host_only has no portable body.*use the cpu executor"
-    ):
+    with pytest.raises(ExecutorUnavailable, match="tile kind host_only has no portable body.*use the cpu executor"):
         kernel_source((spin, host))
 
 

@@ -102,9 +102,7 @@ def test_nobody_polls_but_the_protocol():
 
 def test_task_order_comes_from_lists_and_tickets():
     """C25: a block's index is its worker number, read in one place, and no order among tasks."""
-    using = {
-        path.name for path in KERNELS.rglob("*.py") if "blockIdx" in names_in(ast.parse(path.read_text()))
-    }
+    using = {path.name for path in KERNELS.rglob("*.py") if "blockIdx" in names_in(ast.parse(path.read_text()))}
     assert using <= {"reset.py", "source.py"}
 
 

@@ -26,9 +26,7 @@ def test_partial_sums(run_in_order):
     _, tensors, _ = run_in_order("splitk", n=3)
     for i, j in np.ndindex(3, 4):
         block = tensors["A"][32 * i : 32 * i + 32, 32 * j : 32 * j + 32]
-        np.testing.assert_allclose(
-            tensors["B"][i, j], [sum(row) for row in block.tolist()], rtol=0, atol=2e-5
-        )
+        np.testing.assert_allclose(tensors["B"][i, j], [sum(row) for row in block.tolist()], rtol=0, atol=2e-5)
 
 
 def test_one_program_for_every_size():

@@ -90,9 +90,7 @@ def test_language(body, expected):
         assert edges(text) == expected
 
 
-@pytest.mark.parametrize(
-    "head", ["digraph", "DiGraph G", 'strict digraph "a b"', "digraph 7", "\ufeffdigraph"]
-)
+@pytest.mark.parametrize("head", ["digraph", "DiGraph G", 'strict digraph "a b"', "digraph 7", "\ufeffdigraph"])
 def test_heads(head):
     assert edges(f"{head} {{ a -> b }}") == [("a", "b")]
 
@@ -184,9 +182,7 @@ def quoted(name: str) -> str:
 # A lone backslash before a quote or a line end cannot be written in DOT; pairs, and before letters, can.
 nasty = st.lists(
     st.one_of(
-        st.sampled_from(
-            ['"', "->", "{", "}", "<", ">", "//", "/*", "#", "\n", "\\\\", "\\n", "\\N", "node", "é", "+"]
-        ),
+        st.sampled_from(['"', "->", "{", "}", "<", ">", "//", "/*", "#", "\n", "\\\\", "\\n", "\\N", "node", "é", "+"]),
         st.characters(exclude_characters='\\"\0\r', exclude_categories=["Cs"]),
     ),
     max_size=6,

@@ -25,15 +25,11 @@ from etproto.readers import read_graph
         ),
         (
             "a.json",
-            json.dumps(
-                {"nodes": [{"id": "a"}, {"id": "b", "cost": 2}], "links": [{"source": "a", "target": "b"}]}
-            ),
+            json.dumps({"nodes": [{"id": "a"}, {"id": "b", "cost": 2}], "links": [{"source": "a", "target": "b"}]}),
         ),
         (
             "b.json",
-            json.dumps(
-                {"nodes": [{"id": "a"}, {"id": "b", "cost": 2}], "edges": [{"source": "a", "target": "b"}]}
-            ),
+            json.dumps({"nodes": [{"id": "a"}, {"id": "b", "cost": 2}], "edges": [{"source": "a", "target": "b"}]}),
         ),
         (
             "c.json",

@@ -43,9 +43,7 @@ def test_dialects_with_both_dummies(text):
 @pytest.mark.parametrize("dummy", ["", "4 0 2 2 3\n"])
 def test_prototype_dialect(dummy):
     """The second number is that of processors; ids start at 1, and there is no entry dummy."""
-    graph = stg.parse(
-        f"     3     2\n     1    14     0\n     2    20     1     1\n     3 1 1 1\n{dummy}", "p.stg"
-    )
+    graph = stg.parse(f"     3     2\n     1    14     0\n     2    20     1     1\n     3 1 1 1\n{dummy}", "p.stg")
     assert graph.names == (1, 2, 3, 4)[: graph.count]
     assert sorted(graph.to_networkx().edges) == [(1, 2), (1, 3)] + [(2, 4), (3, 4)] * bool(dummy)
     assert graph.critical_path() == 34

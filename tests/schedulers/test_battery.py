@@ -34,10 +34,7 @@ def programs_fixture(task_arrays, random_edges):
     graphs = dict(SHAPES)
     for count in (5, 20, 60):
         graphs[f"random {count}"] = (count, random_edges(rng, count))
-    return {
-        name: (task_arrays(rng.integers(0, 9, count), edges), edges)
-        for name, (count, edges) in graphs.items()
-    }
+    return {name: (task_arrays(rng.integers(0, 9, count), edges), edges) for name, (count, edges) in graphs.items()}
 
 
 WORKERS = (1, 2, 3, 7, 100)
@@ -116,9 +113,7 @@ def test_wrong_priority(policy, task_arrays):
 
 def test_need_that_is_never_met(policy, task_arrays):
     tasks = task_arrays([1, 1, 1], [(0, 2), (1, 2)], need={0: 3})
-    with pytest.raises(
-        ScheduleError, match=r"t\[2\] waits for event 0, which needs 3 notifications and gets 2"
-    ):
+    with pytest.raises(ScheduleError, match=r"t\[2\] waits for event 0, which needs 3 notifications and gets 2"):
         policy(tasks, 2)
 
 

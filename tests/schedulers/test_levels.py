@@ -62,9 +62,7 @@ def test_event_that_needs_nothing_joins_nothing(task_arrays):
 
 def test_bipartite_layer_costs_arcs_not_pairs(from_lists):
     width = 100_000  # 10**10 pairs
-    tasks = from_lists(
-        np.ones(2 * width), [[]] * width + [[0]] * width, [[0]] * width + [[]] * width, [width]
-    )
+    tasks = from_lists(np.ones(2 * width), [[]] * width + [[0]] * width, [[0]] * width + [[]] * width, [width])
     begin = time.perf_counter()
     assert critical_path_length(tasks) == 2
     assert bottom_levels(tasks)[[0, -1]].tolist() == [2, 1]

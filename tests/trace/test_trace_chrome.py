@@ -50,9 +50,7 @@ def test_lanes_names_and_microseconds():
         ("up[3, 4]", "task", 1, 8, 1.5, 2.5),
         ("gemm", "task", 1, 9, 0.1, 0.8),
     ]
-    names = {
-        (e["pid"], e["tid"]): e["args"]["name"] for e in chrome["traceEvents"] if e["name"] == "thread_name"
-    }
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in chrome["traceEvents"] if e["name"] == "thread_name"}
     assert names[1, 8] == "worker 2 compute" and names[1, 9] == "worker 2 load"
     assert names[0, 0] == "worker 0 compute", "a worker that ran nothing has its lane"
     assert len(names) == 7
@@ -73,9 +71,7 @@ def test_viewer_that_truncates_sees_every_nanosecond():
 
 
 def test_overlap_through_skew_is_clamped_and_counted(same):
-    trace = Trace(
-        span=[0, 0, 0], worker=[0] * 3, start=[0, 95, 190], end=[100, 200, 180], workers=1, makespan_ns=200
-    )
+    trace = Trace(span=[0, 0, 0], worker=[0] * 3, start=[0, 95, 190], end=[100, 200, 180], workers=1, makespan_ns=200)
     chrome = to_chrome(trace)
     assert [(e["ts"], e["dur"]) for e in slices(chrome)] == [(0, 0.1), (0.1, 0.1), (0.2, 0)]
     assert chrome["otherData"]["clamped"] == 2
@@ -86,9 +82,7 @@ def test_overlap_through_skew_is_clamped_and_counted(same):
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 3), st.integers(0, 2), st.integers(0, 3), st.floats(0, 1e10), st.floats(-5, 1e9)
-        ),
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3), st.floats(0, 1e10), st.floats(-5, 1e9)),
         max_size=30,
     )
 )
@@ -244,9 +238,7 @@ def test_checker_finds_each_fault(diamond_run, damage, text):
 def test_checker_remembers_the_longest_slice():
     """The third slice begins inside the first, though after the end of the second."""
     rows = [(0, 10), (1, 1), (5, 1)]
-    events = [
-        {"ph": "X", "name": "abc"[i], "pid": 0, "tid": 0, "ts": t, "dur": d} for i, (t, d) in enumerate(rows)
-    ]
+    events = [{"ph": "X", "name": "abc"[i], "pid": 0, "tid": 0, "ts": t, "dur": d} for i, (t, d) in enumerate(rows)]
     faults = check_chrome(events)
     assert len(faults) == 2 and "c of lane 0/0 begins at 5 us, before a ends at 10 us" in faults[1]
 

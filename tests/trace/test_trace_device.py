@@ -8,9 +8,8 @@ from etproto.trace import SPAN_POP, SPAN_TASK, Trace
 from etproto.trace.device import fit_clocks
 from etproto.trace.records import clock_tolerance
 
-UPTIME_NS = (
-    1_700_000_000_000_000_000  # a global timer counts from 1970: no room in a float64 for its nanoseconds
-)
+# a global timer counts from 1970: no room in a float64 for its nanoseconds
+UPTIME_NS = 1_700_000_000_000_000_000
 
 
 class Machine:
@@ -93,17 +92,13 @@ def test_sms_of_different_speed_keep_their_own_rate_in_long_runs():
 def test_short_worker_borrows_the_rate_of_the_others():
     """An SM seen for less than a tick has no rate of its own: its span still has the right length."""
     machine = Machine(2, 2.0, 1024)
-    trace = decode(
-        *write(machine, [0, 1], [0, 500_000], [900_000, 500_800], [(1, 500_100, 500_700, None, 0)], 4)
-    )
+    trace = decode(*write(machine, [0, 1], [0, 500_000], [900_000, 500_800], [(1, 500_100, 500_700, None, 0)], 4))
     np.testing.assert_allclose(trace.end - trace.start, 600, rtol=0.01)
 
 
 def test_two_workers_of_an_sm_share_its_line():
     machine = Machine(1, 1.5, 1)
-    rate, clock, time, residual = fit_clocks(
-        np.array([machine.header(0, 0, 4000), machine.header(0, 2000, 6000)])
-    )
+    rate, clock, time, residual = fit_clocks(np.array([machine.header(0, 0, 4000), machine.header(0, 2000, 6000)]))
     assert rate[0] == rate[1] == pytest.approx(1 / 1.5, rel=1e-3)
     assert clock[0] == clock[1] and time[0] == time[1]
     assert residual < 2

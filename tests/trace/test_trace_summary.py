@@ -25,9 +25,7 @@ def test_shares_known_by_hand():
         makespan_ns=100,
     )
     summary = summarize(trace)
-    np.testing.assert_allclose(
-        summary.share, [[0.6, 0.2, 0.05, 0.15], [0.5, 0, 0.1, 0.4], [0, 0, 0, 1]], atol=1e-12
-    )
+    np.testing.assert_allclose(summary.share, [[0.6, 0.2, 0.05, 0.15], [0.5, 0, 0.1, 0.4], [0, 0, 0, 1]], atol=1e-12)
     np.testing.assert_allclose(summary.total, [1.1 / 3, 0.2 / 3, 0.15 / 3, 1.55 / 3])
     assert summary.tasks.tolist() == [1, 1, 0]
     assert summary.kinds == (("gemm", 1, 60, 60), ("sum", 1, 50, 50))
@@ -70,9 +68,7 @@ def test_overlaps_and_spans_outside_the_run_count_once():
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.floats(-10, 1e10), st.floats(0, 1e10)
-        ),
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.floats(-10, 1e10), st.floats(0, 1e10)),
         max_size=30,
     ),
     st.floats(0, 2e10),

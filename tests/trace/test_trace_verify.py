@@ -69,26 +69,16 @@ def test_clock_tolerance_forgives_only_so_much(diamond_run):
 
 def test_last_role_of_a_task_notifies(diamond, diamond_run):
     """The store role of gemm[0] ends at 15: its consumers may not start at 10."""
-    more = {
-        name: np.append(getattr(diamond_run, name), v)
-        for name, v in (("span", 0), ("task", 0), ("worker", 0))
-    }
-    times = {
-        name: np.append(getattr(diamond_run, name), v) for name, v in (("start", 5), ("end", 15), ("role", 2))
-    }
+    more = {name: np.append(getattr(diamond_run, name), v) for name, v in (("span", 0), ("task", 0), ("worker", 0))}
+    times = {name: np.append(getattr(diamond_run, name), v) for name, v in (("start", 5), ("end", 15), ("role", 2))}
     trace = Trace(**more, **times, workers=2, makespan_ns=50)
     assert verify(trace, diamond)[0].endswith("event 0 was satisfied by gemm[0] ending at 15")
 
 
 def test_loads_ahead_of_the_wait_are_allowed(diamond, diamond_run):
     """A loader that fetches weights before the event is met has not started the task."""
-    more = {
-        name: np.append(getattr(diamond_run, name), v)
-        for name, v in (("span", 0), ("task", 3), ("worker", 0))
-    }
-    times = {
-        name: np.append(getattr(diamond_run, name), v) for name, v in (("start", 0), ("end", 45), ("role", 1))
-    }
+    more = {name: np.append(getattr(diamond_run, name), v) for name, v in (("span", 0), ("task", 3), ("worker", 0))}
+    times = {name: np.append(getattr(diamond_run, name), v) for name, v in (("start", 0), ("end", 45), ("role", 1))}
     assert verify(Trace(**more, **times, workers=2, makespan_ns=50), diamond) == []
 
 

@@ -1,7 +1,9 @@
-"""How the other files of this folder make intrinsics: one line of PTX, its constraints, and a plain Python twin.
+"""How the other files of this folder make intrinsics: one line of PTX, its constraints, and a plain Python
+twin.
 
-Every intrinsic is a plain Python function. Called from Python (by the cpu executor, or under Numba's CUDA simulator, where a kernel is
-Python too) it does what its twin says; called from a kernel compiled for a GPU it is its PTX.
+Every intrinsic is a plain Python function. Called from Python (by the cpu executor, or under Numba's CUDA
+simulator, where a kernel is Python too) it does what its twin says; called from a kernel compiled for a GPU
+it is its PTX.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ def intrinsic_with_twin(
     ptx : str
         Inline assembly; ``$0`` is the result if there is one, then the arguments.
     constraints : str
-        LLVM constraints. With ``~{memory}`` and the side effect that is always set, the compiler neither hoists the
-        instruction out of a loop nor moves memory accesses over it (``cuda.ldcg`` lacks both, and is hoisted out of polling loops).
+        LLVM constraints. With ``~{memory}`` and the side effect that is always set, the compiler neither
+        hoists the instruction out of a loop nor moves memory accesses over it (``cuda.ldcg`` lacks both, and
+        is hoisted out of polling loops).
     result : str or None
         ``"int32"``, ``"int64"``, ``"uint32"``, ``"float32"`` or None.
     arguments : tuple of str
@@ -67,7 +70,8 @@ def intrinsic_with_twin(
             value = builder.call(ir.InlineAsm(function_type, ptx, constraints, side_effect=True), list(values))
             return context.get_dummy_value() if result is None else value
 
-        # Numba reads the number of parameters from the function itself, so each arity needs its own definition.
+        # Numba reads the number of parameters from the function itself, so each arity needs its own
+        # definition.
         definitions = {
             0: lambda typing_context: (signature, generate),
             1: lambda typing_context, a: (signature, generate),

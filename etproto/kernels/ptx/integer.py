@@ -1,6 +1,7 @@
 """Integer division as the records need it: by a positive divisor, rounding down, on values that fit 32 bits.
 
-Numba's own ``//`` on 64-bit integers emits a slow path, a zero check and sign handling at every use: ten times the code.
+Numba's own ``//`` on 64-bit integers emits a slow path, a zero check and sign handling at every use: ten
+times the code.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ __all__ = ["globaltimer", "clock64", "processor", "nanosleep"]
 
 @intrinsic_with_twin("mov.u64 $0, %globaltimer;", "=l,~{memory}", "int64", ())
 def globaltimer() -> int:
-    """``mov.u64 %globaltimer``: nanoseconds, the same on all multiprocessors, but ticking coarsely: for deadlines and for fitting clocks."""
+    """``mov.u64 %globaltimer``: nanoseconds, the same on all multiprocessors, but ticking coarsely: for
+    deadlines and for fitting clocks.
+    """
     return time.perf_counter_ns()
 
 
@@ -29,5 +31,7 @@ def processor() -> int:
 
 @intrinsic_with_twin("nanosleep.u32 $0;", "r,~{memory}", None, ("uint32",))
 def nanosleep(nanoseconds: int) -> None:
-    """``nanosleep.u32``: gives way between polls, at most about that long; in the simulator it lets another thread run."""
+    """``nanosleep.u32``: gives way between polls, at most about that long; in the simulator it lets another
+    thread run.
+    """
     time.sleep(0)

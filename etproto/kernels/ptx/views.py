@@ -29,10 +29,11 @@ def _view(dtype: str, address: int, shape: tuple[int, ...]) -> np.ndarray:
 
 @cache
 def array_view(dtype: str, ndim: int) -> Callable[..., Any]:
-    """A device function ``view(address, extent, ...)`` that returns a C-contiguous array of `ndim` dimensions (1 to 4).
+    """A device function ``view(address, extent, ...)`` that returns a C-contiguous array of `ndim` dimensions
+    (1 to 4).
 
-    In kernels the address is converted to the global state space, so that elements are accessed by ``ld.global`` and ``st.global``.
-    Called from Python it returns a NumPy array over host memory.
+    In kernels the address is converted to the global state space, so that elements are accessed by
+    ``ld.global`` and ``st.global``. Called from Python it returns a NumPy array over host memory.
     """
     twins: dict[int, Callable[..., np.ndarray]] = {
         1: lambda address, a: _view(dtype, address, (int(a),)),

@@ -16,9 +16,7 @@ __all__ = ["block_product", "stage_bytes"]
 
 
 @cache
-def block_product(
-    tile_m: int, tile_n: int, tile_k: int, transposed: bool, subtract: bool
-) -> Callable[..., Any]:
+def block_product(tile_m: int, tile_n: int, tile_k: int, transposed: bool, subtract: bool) -> Callable[..., Any]:
     """Make a device function that computes one tile of ``out = a @ b`` or of ``out -= a @ b.T``.
 
     All threads of the block take part. Operands are staged through shared memory, `tile_k` deep. A thread

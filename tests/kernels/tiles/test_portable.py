@@ -26,9 +26,7 @@ def results():
     """Case -> [error against the reference, whether another number of threads gives the same bits]."""
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
     script = Path(__file__).with_name("simulate.py")
-    child = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240
-    )
+    child = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240)
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout)
 

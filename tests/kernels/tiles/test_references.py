@@ -47,9 +47,7 @@ def test_gemm_tile_at_the_corner():
     for s in range(3):
         gemm_partial(64, 64, 16).reference(2, 1, s, a, b, p)
     assert np.isfinite(p).sum() == 3 * 2 * 6
-    np.testing.assert_allclose(
-        p[1, 128:, 64:], np.einsum("mk,kn->mn", a[128:, 16:32], b[16:32, 64:]), atol=1e-4
-    )
+    np.testing.assert_allclose(p[1, 128:, 64:], np.einsum("mk,kn->mn", a[128:, 16:32], b[16:32, 64:]), atol=1e-4)
     gemm_reduce(64, 64).reference(2, 1, p, c)
     assert np.isfinite(c).sum() == 2 * 6
     np.testing.assert_allclose(c[128:, 64:], np.einsum("mk,kn->mn", a[128:], b[:, 64:]), atol=1e-4)
