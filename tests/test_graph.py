@@ -114,7 +114,7 @@ def test_order_and_longest_paths_equal_networkx(seed):
 
 
 def test_wide_and_thin_graphs_take_the_same_order():
-    """A wide part is done by NumPy level by level, a long thin part in Python: compare on a graph of both."""
+    """Layers of a hundred tasks, then a chain of thousands."""
     random = np.random.default_rng(0)
     wide, thin = 40 * 100, 3000
     source = [random.integers(0, 100, 100) + 100 * layer for layer in range(39)] + [np.arange(thin - 1) + wide]

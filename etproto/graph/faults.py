@@ -54,10 +54,10 @@ def cycle_faults(graph: TaskGraph, cycle: list[int] | None) -> list[str]:
 
 def column_faults(graph: TaskGraph) -> list[str]:
     """Kinds, costs, priorities and coordinates that mean nothing."""
-    kinds, places = len(graph.kind_name), np.arange(4)
+    kinds = len(graph.kind_name)
     kind, cost, priority, args, count = graph.kind, graph.cost, graph.priority, graph.args, graph.args_count
     bad_count = (count < 0) | (count > 4)
-    unused = ~bad_count & ((args != 0) & (places >= count[:, None])).any(axis=1)
+    unused = ~bad_count & np.logical_or.reduce([(args[:, place] != 0) & (count <= place) for place in range(4)])
     checks: list[tuple[np.ndarray, Callable[[int], str]]] = [
         ((kind < 0) | (kind >= kinds), lambda i: f"kind: expected 0 to {kinds - 1}, got {kind[i]}"),
         (~((cost >= 0) & (cost < np.inf)), lambda i: f"cost: expected a finite number >= 0, got {cost[i]}"),

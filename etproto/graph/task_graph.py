@@ -136,6 +136,8 @@ class TaskGraph:
         width = given.shape[1]
         if width > 4:
             raise GraphError(f"args: expected at most 4 numbers a task, got {width}")
+        coordinate = np.zeros((count, 4), np.int32)
+        coordinate[:, :width] = given
         edges = len(edge_source)
         return cls(
             names=items("names", range(count) if names is None else names, count),
@@ -143,7 +145,7 @@ class TaskGraph:
             kind_name=tuple(kind_name),
             cost=array("cost", np.ones(count) if cost is None else cost, (count,), np.float64),
             priority=array("priority", np.zeros(count) if priority is None else priority, (count,), np.float64),
-            args=read_only(np.pad(given, ((0, 0), (0, 4 - width)))),
+            args=read_only(coordinate),
             args_count=array(
                 "args_count", np.full(count, width) if args_count is None else args_count, (count,), np.int32
             ),
@@ -321,6 +323,18 @@ class TaskGraph:
         # Read without its sign, a negative number is larger than any count.
         return (self.edge_source.view(np.uint32) < self.count) & (self.edge_target.view(np.uint32) < self.count)
 
+    @cached_property
+    def successors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tasks after each task in order of appearance: int64[n + 1], int32[<= m].
+
+        Task i comes before ``after[ptr[i]:ptr[i + 1]]``. Edges to missing tasks are left out.
+        """
+        source, target, known = self.edge_source, self.edge_target, self.known_edges()
+        if not known.all():
+            source, target = read_only(source[known]), read_only(target[known])
+        ptr, after = compressed.group(source, target, self.count)
+        return read_only(ptr), read_only(after)
+
     def save(self, path: str | Path) -> None:
         """Write the graph to an ``.npz`` file.
 
@@ -339,11 +353,8 @@ class TaskGraph:
         text = {"names": names, "labels": self.labels, "kind_name": self.kind_name}
         text |= {"name": self.name, "time_unit": self.time_unit}
         with open(path, "wb") as file:
-            np.savez(
-                file,
-                text=np.frombuffer(json.dumps(text).encode(), np.uint8),
-                **{column: getattr(self, column) for column in _ARRAYS},
-            )
+            columns = {column: getattr(self, column) for column in _ARRAYS}
+            np.savez(file, text=np.frombuffer(json.dumps(text).encode(), np.uint8), **columns)
 
     @classmethod
     def load(cls, path: str | Path) -> TaskGraph:
@@ -361,14 +372,6 @@ class TaskGraph:
             return cls.from_arrays(count=len(text["names"]), **text, **arrays)
         except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
             raise FileFormatError(f"{path}: expected a graph saved by TaskGraph.save, got {error}") from error
-
-    @cached_property
-    def successors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tasks after each task in order of appearance, unknown ones left out: int64[n + 1], int32[<= m]."""
-        source, target, known = self.edge_source, self.edge_target, self.known_edges()
-        if not known.all():
-            source, target = read_only(source[known]), read_only(target[known])
-        return compressed.group(source, target, self.count)
 
     @cached_property
     def _levels(self) -> tuple[np.ndarray, np.ndarray]:

@@ -98,9 +98,9 @@ def worker(launch_address):
 '''
 
 _GLOBAL_TABLES = """\
-    words = view_int64_1(launch[L.LAUNCH_WORDS], launch[L.LAUNCH_WORD_COUNT])
-    pointers = view_int64_1(launch[L.LAUNCH_POINTERS], launch[L.LAUNCH_POINTER_COUNT])
-    entries = view_int64_1(launch[L.LAUNCH_ENTRIES], launch[L.LAUNCH_ENTRY_COUNT] * L.ENTRY_WORDS)
+    words = table_view(launch[L.LAUNCH_WORDS], launch[L.LAUNCH_WORD_COUNT])
+    pointers = table_view(launch[L.LAUNCH_POINTERS], launch[L.LAUNCH_POINTER_COUNT])
+    entries = table_view(launch[L.LAUNCH_ENTRIES], launch[L.LAUNCH_ENTRY_COUNT] * L.ENTRY_WORDS)
 """
 
 _SHARED_TABLES = """\
@@ -206,6 +206,7 @@ def kernel_function(kinds: Sequence[TileKind], *, shared_tables: bool = True) ->
         "task_coordinate": task_coordinate,
         "clock64": clock64,
         "view_int64_1": array_view("int64", 1),
+        "table_view": array_view("int64", 1, unbounded=True),
     }
     for number, kind in enumerate(kinds):
         names[f"body_{number}"] = device_function(kind.portable)

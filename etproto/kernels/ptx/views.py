@@ -17,6 +17,8 @@ from etproto.kernels.ptx.inline import SIMULATED
 
 __all__ = ["array_view"]
 
+_UNBOUNDED = 1 << 40
+
 
 def _view(dtype: str, address: int, shape: tuple[int, ...]) -> np.ndarray:
     element = np.dtype(dtype)
@@ -28,7 +30,7 @@ def _view(dtype: str, address: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @cache
-def array_view(dtype: str, ndim: int) -> Callable[..., Any]:
+def array_view(dtype: str, ndim: int, *, unbounded: bool = False) -> Callable[..., Any]:
     """A device function ``view(address, extent, ...)`` that returns a C-contiguous array of `ndim` dimensions
     (1 to 4).
 
@@ -42,13 +44,13 @@ def array_view(dtype: str, ndim: int) -> Callable[..., Any]:
         4: lambda address, a, b, c, d: _view(dtype, address, (int(a), int(b), int(c), int(d))),
     }
     twin = twins[ndim]
-    twin.__ptx__ = (dtype, ndim)  # type: ignore[attr-defined]  # part of the key under which cubins are cached
+    twin.__ptx__ = (dtype, ndim, unbounded)  # type: ignore[attr-defined]  # part of the key under which cubins are cached
     if not SIMULATED:
-        _compile_as_view(twin, dtype, ndim)
+        _compile_as_view(twin, dtype, ndim, unbounded)
     return twin
 
 
-def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int) -> None:
+def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int, unbounded: bool) -> None:
     from llvmlite import ir
     from numba.cuda import cgutils, types
     from numba.cuda.extending import intrinsic, overload
@@ -64,13 +66,12 @@ def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int) -> 
         pointer = builder.inttoptr(values[0], ir.PointerType(element_type, addrspace=1))
         pointer = builder.addrspacecast(pointer, result.data.type)
         size = context.get_constant(types.intp, context.get_abi_sizeof(element_type))
+        extents = [ir.Constant(ir.IntType(64), _UNBOUNDED)] if unbounded else list(values[1:])
         strides = [size]
         for extent in reversed(values[2:]):
             strides.insert(0, builder.mul(strides[0], extent))
         no_owner = cgutils.get_null_value(result.meminfo.type)
-        arrayobj.populate_array(
-            result, data=pointer, shape=list(values[1:]), strides=strides, itemsize=size, meminfo=no_owner
-        )
+        arrayobj.populate_array(result, data=pointer, shape=extents, strides=strides, itemsize=size, meminfo=no_owner)
         return result._getvalue()
 
     definitions = {
