@@ -44,10 +44,11 @@ def schedule(
     lowered : Lowered
     kind : {"static", "device-static", "dynamic", "mixed", "auto"}
         static: a list per worker. Policies that deal tasks out (round_robin, zigzag) are formulas, so nothing
-        task-sized is built;
-        grids whose extent is a run-time value are dealt out at their bound, and tasks that turn out not to
-        exist are skipped. device-static: the same formulas over the run-time extents. dynamic: one queue for
-        all grids, fed by triggers. mixed: `dynamic_grids` through queues of their own, the others static.
+        task-sized is built; grids whose extent is a run-time value are dealt out at their bound, and tasks that
+        turn out not to exist are skipped.
+        device-static: the same formulas over the run-time extents.
+        dynamic: one queue for all grids, fed by triggers.
+        mixed: `dynamic_grids` through queues of their own, the others static.
         auto: device-static where an extent is a run-time value, else static.
     workers : int
         Number of workers, at least 1.

@@ -15,11 +15,9 @@ __all__ = ["ENTRY_STRIDE", "ENTRY_DRAIN", "ENTRY_STRIDE_BOUND", "PATTERN_ROUND_R
 # An element of `worker_task` is a task id when >= 0; a negative element x names row ~x of `entries`.
 ENTRY_STRIDE = 0  # (ENTRY_STRIDE, grid, pattern, 0): this worker's share of a grid, by formula
 ENTRY_DRAIN = 1  # (ENTRY_DRAIN, queue, 0, 0): pop tasks of a queue until it has handed all of them out
-# as ENTRY_STRIDE, but over the grid's bound: tasks that do not exist in this run are skipped
-ENTRY_STRIDE_BOUND = 2
+ENTRY_STRIDE_BOUND = 2  # as ENTRY_STRIDE, but over the grid's bound: tasks that do not exist in this run are skipped
 
-# position p of worker w is task p * W + (w - s) mod W, s = tasks of the entries before
-PATTERN_ROUND_ROBIN = 0
+PATTERN_ROUND_ROBIN = 0  # position p of worker w is task p * W + (w - s) mod W, s = tasks of the entries before
 PATTERN_ZIGZAG = 1  # as above, but odd p count the workers backwards
 
 
@@ -52,9 +50,10 @@ class Scheduled:
         Slots of each queue.
     initial_queue : int64[r, 3]
         Rows (queue, grid, k): the first k tasks of a grid (all of them if k is -1) wait for nothing and are
-        queued before the launch. Rows (-1, event tensor, 0): cells of it need no notification, so what they
-        trigger is pushed at the start. Rows (-2, grid, 0): some of the grid's tasks may wait for no cell (a
-        range clipped to nothing); these are pushed at the start.
+        queued before the launch.
+        Rows (-1, event tensor, 0): cells of it need no notification, so what they trigger is pushed at the start.
+        Rows (-2, grid, 0): some of the grid's tasks may wait for no cell (a range clipped to nothing); these are
+        pushed at the start.
     early_push : bool
         Push a task when its producers have been dispatched rather than completed, where that is safe.
     """

@@ -1,3 +1,4 @@
-"""Experiments: one script a question, each writing one CSV file with provenance. Run as ``python -m
-experiments.NAME``.
+"""Experiments: one script a question, each writing one CSV file with provenance.
+
+Run as ``python -m experiments.NAME``.
 """

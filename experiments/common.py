@@ -24,11 +24,12 @@ LEAST_CALLS = 8
 
 
 def arguments(description: str, argv: Sequence[str] | None, name: str) -> argparse.Namespace:
-    """The options that every experiment has: ``--out --repeats --seed --quick``."""
+    """The options that every experiment has: ``--out --repeats --seed --commit --quick``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=Path("experiments/results") / f"{name}.csv", help="CSV to write")
     parser.add_argument("--repeats", type=int, default=25, help="timed replays of each variant")
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs")
+    parser.add_argument("--commit", help="commit to name where this is no git checkout")
     parser.add_argument("--quick", action="store_true", help="few cases and repeats, to see that it works")
     return parser.parse_args(argv)
 
@@ -99,7 +100,7 @@ def interleaved_times(variants: Mapping[str, Timing], repeats: int) -> dict[str,
     return {name: (float(q[1]), float(q[2] - q[0])) for name, q in quartiles.items()}
 
 
-def provenance(seed: int, repeats: int) -> dict[str, Any]:
+def provenance(options: argparse.Namespace) -> dict[str, Any]:
     """Where numbers come from: commit, GPU, driver, versions, seed, repeats, date."""
     from etproto.executors.driver import device_facts
     from etproto.kernels.fingerprint import compiler_versions
@@ -107,18 +108,18 @@ def provenance(seed: int, repeats: int) -> dict[str, Any]:
     facts = device_facts()
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return {
-        "commit": git.stdout.strip() or "unknown",
+        "commit": options.commit or git.stdout.strip() or "unknown",
         "gpu": facts.name,
         "driver": f"CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}",
         "versions": " ".join(f"{name}={version}" for name, version in compiler_versions().items()),
-        "seed": seed,
-        "repeats": repeats,
+        "seed": options.seed,
+        "repeats": options.repeats,
         "date": dt.date.today().isoformat(),
     }
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], seed: int, repeats: int) -> None:
-    """Write measurements, one a row, each with its provenance.
+def write_csv(rows: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
+    """Write measurements to ``options.out``, one a row, each with its provenance.
 
     Raises
     ------
@@ -128,7 +129,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], seed: int, repeats:
     for row in rows:
         if row["checked"] is not True and row["time_us"] is not None:
             raise ValueError(f"{row['case']} {row['variant']}: a time without a checked output is not written")
-    where = provenance(seed, repeats)
+    where, path = provenance(options), options.out
     others = [name for name in rows[0] if name not in FIRST] if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:

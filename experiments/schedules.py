@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         lowered = lower(target) if model.kinds is None else lower_graph(target, model.kinds(target))
         for count in [processors] if options.quick else workers:
             rows += _measure(model, target, lowered, values, count, options)
-    write_csv(options.out, rows, options.seed, options.repeats)
+    write_csv(rows, options)
 
 
 def _measure(
