@@ -154,8 +154,7 @@ def lower(instance: Instance) -> Lowered:
         record[L.GRID_WAIT_FIRST], record[L.GRID_WAIT_COUNT] = len(edges), len(grid.waits)
         for edge in grid.waits:
             event = program.events.index(edge.event)
-            counts = 0 if needs[event] == (L.NEED_SCALAR, Constant(0)) else 1
-            edges.append([event, len(edge.map.dimensions), ("dimension", len(dimensions)), counts])
+            edges.append([event, len(edge.map.dimensions), ("dimension", len(dimensions)), 1])
             dimensions += _dimension_records(context, grid, edge)
         record[L.GRID_NOTIFY_FIRST], record[L.GRID_NOTIFY_COUNT] = len(edges), len(grid.notifies)
         for edge in grid.notifies:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from etproto.errors import ProgramError
-from etproto.program import Instance
+from etproto.program import EventTensor, Instance
 
 __all__ = ["Numbering", "number"]
 
@@ -38,7 +38,7 @@ def number(instance: Instance) -> Numbering:
     Raises
     ------
     ProgramError
-        When the bounds make more than 2**31 - 1 tasks or event cells.
+        A negative extent, or bounds that make more than 2**31 - 1 tasks or event cells.
 
     Examples
     --------
@@ -48,6 +48,14 @@ def number(instance: Instance) -> Numbering:
     """
     bounds = instance.bounds
     first, grid_bound, tasks = [], [], 0
+    for thing in (*instance.program.parsed, *instance.program.events):
+        extents = thing.shape if isinstance(thing, EventTensor) else thing.extents
+        for number_of, extent in enumerate(extents):
+            size = int(extent.evaluate(instance.values))
+            if size < 0:
+                raise ProgramError(
+                    f"{instance}: extent {number_of} ({extent}) of {thing.name} must be at least 0, got {size}"
+                )
     for grid in instance.program.parsed:
         if grid.bound is not None:
             fixed = grid.extents[2:] if grid.pointer is not None else grid.extents[1:]

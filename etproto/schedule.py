@@ -24,6 +24,8 @@ __all__ = ["SCHEDULES", "schedule"]
 
 SCHEDULES = ("static", "device-static", "dynamic", "mixed", "auto")
 
+MOST_WORKERS = 1 << 20
+
 _PATTERNS = {"round_robin": PATTERN_ROUND_ROBIN, "zigzag": PATTERN_ZIGZAG}
 
 
@@ -84,6 +86,8 @@ def schedule(
         raise ScheduleError(f"schedule: expected one of {', '.join(SCHEDULES)}, got {kind!r}")
     if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1:
         raise ScheduleError(f"workers must be an integer of at least 1, got {workers!r}")
+    if workers > MOST_WORKERS:
+        raise ScheduleError(f"workers must be at most {MOST_WORKERS}, more than any device holds, got {workers}")
     find_policy(policy)
     if kind == "auto":
         kind = "device-static" if any(lowered.run_time_grids) else "static"
@@ -221,6 +225,10 @@ def _initial(lowered: Lowered, grid_queue: np.ndarray) -> np.ndarray:
         cells = words[record + L.EVENT_CELLS]
         # A need that depends on a symbol is asked for again at each launch, so that rebinding changes no row.
         zero = form == L.NEED_SCALAR and (need == 0 or record + L.EVENT_NEED in symbolic)
+        if form == L.NEED_RUNTIME and lowered.instance is not None:
+            program = lowered.instance.program
+            count = program.events[event].count
+            zero = count is not None and not program.writers(count.name)  # an input: it may hold zeros
         if form == L.NEED_TABLE:
             contents = lowered.buffers[need].contents
             zero = contents is not None and bool((contents[:cells] == 0).any())
@@ -237,7 +245,7 @@ def _may_be_empty(words: np.ndarray, edge: int) -> bool:
 
 
 def _capacities(lowered: Lowered, grid_queue: np.ndarray, queues: int, asked: int | None) -> np.ndarray:
-    if asked is not None and (asked < 1 or asked & (asked - 1)):
+    if asked is not None and (type(asked) is not int or not 1 <= asked <= 1 << 31 or asked & (asked - 1)):
         raise ScheduleError(f"queue_capacity must be a power of two, got {asked!r}")
     sizes = []
     for queue in range(queues):

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "etproto"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # The budget of the whole package: what it has, rounded up to the next 500.
-CODE_LINES = 11_500
+CODE_LINES = 12_000
 FILE_LINES = 400  # of one file, everything counted
 
 # Modules by layer, one layer a line, the first knowing nobody: a module imports from its own layer and from

@@ -50,6 +50,18 @@ def check_workers(scheduled: Scheduled, resident_limit: int | None = None) -> li
         return [f"workers: expected an integer >= 1, got {workers!r}"]
     if len(scheduled.worker_ptr) != workers + 1:
         return [f"worker_ptr: expected {workers + 1} offsets for {workers} workers, got {len(scheduled.worker_ptr)}"]
+    pointer, items = np.asarray(scheduled.worker_ptr), np.asarray(scheduled.worker_task)
+    if pointer[0] != 0 or pointer[-1] != len(items) or (np.diff(pointer) < 0).any():
+        return [
+            f"worker_ptr: expected offsets that rise from 0 to {len(items)}, the length of worker_task,"
+            f" got {some(map(str, pointer.tolist()))}"
+        ]
+    strange = items[items < -len(scheduled.entries)]
+    if len(strange):
+        return [
+            f"worker_task: expected task ids, or ~row of the {len(scheduled.entries)} entries, got"
+            f" {some(map(str, strange.tolist()))}"
+        ]
     if resident_limit is not None and workers > resident_limit:
         return [
             f"workers: asked for {workers}, at most {resident_limit} can be resident on the device at once;"

@@ -35,6 +35,12 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
+def _at_least_zero(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 0, got {text!r}")
+    return int(text)
+
+
 def _scale(text: str) -> float:
     try:
         value = float(text)
@@ -78,7 +84,9 @@ def make_parser() -> argparse.ArgumentParser:
     target(run)
     run.add_argument("--executor", choices=("auto", *EXECUTORS), default="auto", help="default: a GPU, else cpu")
     scheduling(run)
-    run.add_argument("--seed", metavar="N", type=int, help="of the data, and of the interleaving of the workers")
+    run.add_argument(
+        "--seed", metavar="N", type=_at_least_zero, help="of the data, and of the interleaving of the workers"
+    )
     run.add_argument("--repeat", metavar="N", type=_at_least_one, default=1, help="runs, each checked; default: 1")
     run.add_argument("--trace", metavar="FILE", help="save the last run's trace, as .json or .npz")
     run.add_argument("--json", action="store_true", help="print one JSON object")

@@ -60,6 +60,7 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
             f"{lowered.name}: expected an array for each tensor ({', '.join(shapes)}), got none for"
             f" {', '.join(missing)}"
         )
+    extents: dict[str, tuple[int, int, bool]] = {}
     for name, array in tensors.items():
         if name not in shapes:
             known = ", ".join(shapes) or "none"
@@ -77,6 +78,29 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
                 f"{where}: expected a C-contiguous array, got strides {strides} of shape {shape}; pass a"
                 f" contiguous copy, and take the results from it"
             )
+        begin = _address(array)
+        if begin is not None:
+            extents[name] = (begin, begin + math.prod(shape) * dtype.itemsize, written)
+    _check_overlap(lowered.name, extents)
+
+
+def _check_overlap(owner: str, extents: Mapping[str, tuple[int, int, bool]]) -> None:
+    """Refuse a written tensor that shares memory with another: dependences are known by tensor."""
+    placed = sorted((begin, end, name, written) for name, (begin, end, written) in extents.items() if end > begin)
+    reach: tuple[int, str, bool] | None = None
+    for begin, end, name, written in placed:
+        if reach is not None and begin < reach[0] and (written or reach[2]):
+            raise ProgramError(
+                f"{owner}: tensors {reach[1]} and {name} share memory, and the program writes one of them"
+            )
+        if reach is None or end > reach[0]:
+            reach = (end, name, written)
+
+
+def _address(array: Any) -> int | None:
+    """Address of an array's first element, where it says so."""
+    interface = getattr(array, "__cuda_array_interface__", None) or getattr(array, "__array_interface__", None)
+    return None if interface is None else int(interface["data"][0] or 0)  # an empty array may have none
 
 
 def _check_place(where: str, array: Any, on_device: bool | None, written: bool) -> None:
