@@ -36,6 +36,7 @@ C72   other arrays for the next run                gpu/test_arrays
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ from numba import cuda
 from etproto import layout as L
 from etproto.check import check, check_order
 from etproto.errors import NoProgressError, RunError
-from etproto.executors import cpu, cudasim
+from etproto.executors import cpu, cudasim, simulator
 from etproto.expand import expand
 from etproto.graph import TaskGraph
 from etproto.lowering import lower
@@ -272,6 +273,24 @@ def test_a_key_outside_its_event_tensor_is_named(kind):
     tensors["X"][13, 0] = 7.5
     with pytest.raises(RunError, match=r"task group\[13\] names grouped\[7\], outside its extents \(5,\)"):
         cudasim.run(schedule(lower(instance), kind, workers=3), tensors)
+
+
+@pytest.mark.parametrize("slow", range(4))
+def test_threads_that_leave_a_barrier_late_still_learn_that_the_run_has_failed(slow, monkeypatch):
+    """A failed wait is told to the block by a flag; no thread may overwrite it before the last has read it."""
+    wait = simulator._Thread.syncthreads
+
+    def syncthreads(thread):
+        wait(thread)
+        if thread.thread_id == slow:
+            time.sleep(0.003)
+
+    monkeypatch.setattr(simulator._Thread, "syncthreads", syncthreads)
+    instance = bucket_sum.program(buckets=5, width=2, chunk=4, block=8, clip=False).bind(rows=20)
+    tensors = bucket_sum.MODEL.make_tensors(instance, np.random.default_rng(0))
+    tensors["X"][13, 0] = 7.5
+    with pytest.raises(RunError, match=r"task group\[13\] names grouped\[7\]"):
+        cudasim.run(schedule(lower(instance), "device-static", workers=3), tensors, timeout_s=20.0)
 
 
 def _announce(i, count):

@@ -39,7 +39,8 @@ def worker(launch_address):
     shared = cuda.shared.array({shared_words}, int64)
     for field in range(cuda.threadIdx.x, L.LAUNCH_COUNT, cuda.blockDim.x):
         launch[field] = given[field]
-    shared[sync.SHARED_FAILED] = 0
+    for stage in range(3):
+        shared[sync.SHARED_FAILED + stage] = 0
     cuda.syncthreads()
 {tables}    me = cuda.blockIdx.x + 0 * launch[0]
     workers = cuda.gridDim.x + 0 * launch[0]

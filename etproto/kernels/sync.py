@@ -53,7 +53,9 @@ __all__ = [
 
 SHARED_WORDS = 264  # what a block shares: 8 words, then a list of fired cells
 SHARED_TASK = 0  # 2 words: the task of even and of odd turns, so that a fetch needs one barrier
-SHARED_TICKET, SHARED_FIRED, SHARED_FAILED, SHARED_LIST, LIST_LENGTH = 2, 3, 4, 8, 256
+SHARED_TICKET, SHARED_FIRED = 2, 3
+SHARED_FAILED = 4  # 3 words, one for each stage of a task's wait
+SHARED_LIST, LIST_LENGTH = 8, 256
 START, DISPATCHED, COMPLETED = 0, 1, 2
 DRAINED, STOPPED = -1, -2
 BACKOFF_AFTER = 64  # polls without a pause before giving way
@@ -129,9 +131,13 @@ def poll_event(launch, workers, worker, task, cell, need):
 
 
 @device_function
-def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w):
-    """Wait for edges `first` to `last - 1` of a grid at one coordinate. Ends with a barrier; True for all
-    threads, or False for all.
+def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epoch, stage, first, last, x, y, z, w):
+    """Wait for edges `first` to `last - 1` of a grid at one coordinate, stage 0, 1 or 2 of the task's wait.
+    Ends with a barrier; True for all threads, or False for all.
+
+    Each stage has a flag of its own. With one flag, a thread that fails in the next stage would set it before
+    a slower thread has read it for this stage, and wait for ever at a barrier that the slower one never
+    reaches.
     """
     failed = False
     edge = words[L.HEADER_EDGES] + (words[grid + L.GRID_WAIT_FIRST] + first) * L.EDGE_WORDS
@@ -149,9 +155,9 @@ def wait_edges(launch, words, pointers, shared, workers, worker, grid, task, epo
     # Not syncthreads_or: after a poll that fails, a barrier with a vote hung on an H200 (compare numba issue
     # 9770).
     if failed:
-        shared[SHARED_FAILED] = 1
+        shared[SHARED_FAILED + stage] = 1
     cuda.syncthreads()
-    return shared[SHARED_FAILED] == 0
+    return shared[SHARED_FAILED + stage] == 0
 
 
 @device_function

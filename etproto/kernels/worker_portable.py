@@ -208,7 +208,7 @@ def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
         if waits and last > first:
             epoch = words[grid + L.GRID_EPOCH]
             if not wait_edges(
-                launch, words, pointers, shared, workers, worker, grid, task, epoch, first, last, x, y, z, w
+                launch, words, pointers, shared, workers, worker, grid, task, epoch, stage, first, last, x, y, z, w
             ):
                 result = number * 0 + STOP
         first = last
