@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "etproto"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # The budget of the whole package: what it has, rounded up to the next 500.
-CODE_LINES = 12_000
+CODE_LINES = 16_500
 FILE_LINES = 400  # of one file, everything counted
 
 # Modules by layer, one layer a line, the first knowing nobody: a module imports from its own layer and from
@@ -26,6 +26,7 @@ FILE_LINES = 400  # of one file, everything counted
 TABLE = """
 errors
 layout tasks expressions kernels.ptx
+layouts tensor_maps kernels.groups kernels.roles
 trace
 tile_kind kernels.tiles
 graph readers generators dependence graph_expand program program_parse program_parts \

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -24,10 +25,12 @@ from numba import cuda
 from numba.cuda.simulator.kernelapi import Dim3, FakeCUDAAtomic, FakeCUDAModule
 
 from etproto.errors import NoProgressError
+from etproto.kernels.groups import ThreadGroup
+from etproto.kernels.ptx.simulated import SimulatedBlock
 
 __all__ = ["launch_simulated", "MOST_THREADS"]
 
-MOST_THREADS = 1024  # Python threads that a simulated launch may start
+MOST_THREADS = 2048  # Python threads that a simulated launch may start
 POISON = 0xA5
 
 
@@ -76,12 +79,18 @@ class _Shared:
 
 
 class _Block:
-    """One running block: its shared memory and its barrier."""
+    """One running block: its shared memory, its barriers, and what else stands in for hardware."""
 
     def __init__(self, threads: int) -> None:
         self.shared = _Shared()
+        self.hardware = SimulatedBlock(threads)
         self.votes = np.zeros(threads, np.int64)
         self.barrier = threading.Barrier(threads)
+
+    def stop(self) -> None:
+        """End every wait of the block's threads."""
+        self.barrier.abort()
+        self.hardware.stop()
 
 
 class _Module(FakeCUDAModule):
@@ -111,13 +120,14 @@ class _Thread(threading.Thread):
         self._body, self._failed = run, failed
 
     def run(self) -> None:
-        try:
-            self._body()
-        except (_Stopped, threading.BrokenBarrierError):
-            pass
-        except BaseException as error:
-            error.add_note(f"in simulated block {self.blockIdx.x}, thread {self.threadIdx.x}")
-            self._failed(error)
+        with suppress(_Stopped):  # which may also come while an exception is handled
+            try:
+                self._body()
+            except (_Stopped, threading.BrokenBarrierError):
+                pass
+            except BaseException as error:
+                error.add_note(f"in simulated block {self.blockIdx.x}, thread {self.threadIdx.x}")
+                self._failed(error)
 
     def syncthreads(self) -> None:
         self.block.barrier.wait()
@@ -155,6 +165,8 @@ def _copy_with(function: Any, module: _Module, copies: dict[int, Any]) -> Any:
             value = names.get(name)
             if value is cuda:
                 names[name] = module
+            elif isinstance(value, ThreadGroup):
+                names[name] = value.simulated(module, _copy_with(value.syncthreads, module, copies))
             elif isinstance(value, ModuleType) and value.__name__.startswith("etproto."):
                 names[name] = _ModuleCopy(value, module, copies)
             elif value is not None:
@@ -197,7 +209,7 @@ def _mentions_cuda(function: Any, seen: set[int]) -> bool:
     seen.add(id(function))
     values = [function.__globals__.get(name) for name in _names(function)]
     values += [cell.cell_contents for cell in function.__closure__ or ()]
-    return any(value is cuda or _mentions_cuda(value, seen) for value in values)
+    return any(value is cuda or isinstance(value, ThreadGroup) or _mentions_cuda(value, seen) for value in values)
 
 
 def launch_simulated(
@@ -229,7 +241,7 @@ def launch_simulated(
     def failed(error: BaseException) -> None:
         errors.append(error)
         for block in blocks:
-            block.barrier.abort()
+            block.stop()
 
     started = [
         _Thread(lambda: run(*arguments), block, number, thread, failed)
@@ -261,9 +273,13 @@ def launch_simulated(
 
 
 def _stop(threads: list[_Thread]) -> None:
-    """Raise `_Stopped` in every thread that still runs Python code, and wait a little for them to end."""
+    """End all waits, and raise `_Stopped` in threads that go on nevertheless; wait a little for them to end."""
     for thread in threads:
-        thread.block.barrier.abort()
+        thread.block.stop()
+    deadline = time.monotonic() + 0.2
+    for thread in threads:
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
+    for thread in threads:
         if thread.is_alive() and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped))
     for thread in threads:

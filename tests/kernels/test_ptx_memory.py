@@ -10,7 +10,7 @@ import pytest
 
 from etproto.kernels.compile import compile_ptx
 from etproto.kernels.ptx import integer, memory, timer
-from etproto.kernels.ptx.views import array_view
+from etproto.kernels.ptx.views import array_address, array_view
 
 ORDERS = {
     "load_int32": r"ld\.global\.b32",
@@ -24,6 +24,7 @@ ORDERS = {
     "reduce_release_sys_int32": r"red\.release\.sys\.global\.add\.s32",
     "atomic_add_acq_rel_int32": r"atom\.acq_rel\.gpu\.global\.add\.s32",
     "atomic_add_acq_rel_int64": r"atom\.acq_rel\.gpu\.global\.add\.u64",
+    "atomic_add_relaxed_int64": r"atom\.relaxed\.gpu\.global\.add\.u64",
     "atomic_compare_swap_int64": r"atom\.acq_rel\.gpu\.global\.cas\.b64",
 }
 
@@ -46,11 +47,12 @@ def _everything(address):
     b = memory.load_acquire_int32(address, 2)
     c = memory.load_acquire_int64(address, 3)
     memory.store_release_int64(address, 4, c)
-    memory.reduce_release_int32(address, 10, a)
-    d = memory.atomic_add_acq_rel_int32(address, 11, b)
+    memory.reduce_release_int32(address, 20, a)
+    d = memory.atomic_add_acq_rel_int32(address, 21, b)
     e = memory.atomic_add_acq_rel_int64(address, 6, c)
     f = memory.atomic_compare_swap_int64(address, 7, e, c + d)
-    memory.store_release_int64(address, 8, f)
+    g = memory.atomic_add_relaxed_int64(address, 8, f)
+    memory.store_release_int64(address, 9, g)
 
 
 def test_compiled_in_order():
@@ -58,7 +60,7 @@ def test_compiled_in_order():
     body = compile_ptx(_everything, (9, 0))
     expected = ["load_int32", "load_acquire_int32", "load_acquire_int64", "store_release_int64"]
     expected += ["reduce_release_int32", "atomic_add_acq_rel_int32", "atomic_add_acq_rel_int64"]
-    expected += ["atomic_compare_swap_int64", "store_release_int64"]
+    expected += ["atomic_compare_swap_int64", "atomic_add_relaxed_int64", "store_release_int64"]
     places, at = [], 0
     for name in expected:
         found = re.compile(ORDERS[name]).search(body, at)
@@ -78,6 +80,7 @@ def test_twins_address_elements():
 def test_read_modify_write_twins():
     words, integers = np.array([5, 7]), np.array([1, 2**31 - 1], np.int32)
     assert memory.atomic_add_acq_rel_int64(words.ctypes.data, 1, -8) == 7 and words.tolist() == [5, -1]
+    assert memory.atomic_add_relaxed_int64(words.ctypes.data, 1, 2**40) == -1 and words.tolist() == [5, 2**40 - 1]
     assert memory.atomic_add_acq_rel_int32(integers.ctypes.data, 1, 1) == 2**31 - 1
     assert integers.tolist() == [1, -(2**31)], "counters wrap as on the device"
     assert memory.reduce_release_int32(integers.ctypes.data, 0, 2) is None and integers[0] == 3
@@ -91,6 +94,7 @@ def test_twins_are_atomic():
     def add():
         for _ in range(2000):
             memory.atomic_add_acq_rel_int64(words.ctypes.data, 0, 1)
+            memory.atomic_add_relaxed_int64(words.ctypes.data, 0, 1)
             memory.reduce_release_int32(integers.ctypes.data, 1, 1)
 
     threads = [threading.Thread(target=add) for _ in range(4)]
@@ -98,7 +102,7 @@ def test_twins_are_atomic():
         thread.start()
     for thread in threads:
         thread.join()
-    assert words[0] == integers[1] == 8000
+    assert words[0] == 16000 and integers[1] == 8000
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 64, 2**31 - 1])
@@ -125,3 +129,29 @@ def test_views_are_the_memory_itself():
     assert data[8] == -1
     assert array_view("int32", 2)(0, 0, 5).shape == (0, 5)
     assert array_view("int32", 2) is array_view("int32", 2)
+
+
+def test_an_address_leads_to_the_array():
+    """The address of a view is where its first element lies, wherever it begins."""
+    data = np.arange(24, dtype=np.int64)
+    view = array_view("int64", 2)
+    assert array_address(view(data.ctypes.data, 4, 6)) == data.ctypes.data
+    assert memory.load_int64(array_address(view(data.ctypes.data, 4, 6)[2]), 1) == data[13]
+
+
+_view = array_view("int64", 2)
+
+
+def _address_of_a_view(address):
+    memory.store_relaxed_int64(address, 0, array_address(_view(address + 64, 4, 6)))
+
+
+def test_an_address_needs_no_load():
+    """In a kernel it is what the view was made of: sums and conversions between state spaces, as global."""
+    body = compile_ptx(_address_of_a_view, (9, 0)).split("ld.param.u64")[1]
+    given = re.match(r"\s*(%rd\d+)", body).group(1)
+    moved = re.search(rf"add\.s64\s+(%rd\d+), {given}, 64;", body).group(1)
+    opaque = re.search(rf"mov\.b64 (%rd\d+), {moved};", body).group(1)
+    generic = re.search(rf"cvta\.global\.u64\s+(%rd\d+), {opaque};", body).group(1)
+    assert re.search(rf"st\.relaxed\.gpu\.global\.b64 \[a\], {generic};", body)
+    assert not re.search(r"\bld\.|\.local", body)

@@ -24,6 +24,7 @@ __all__ = [
     "reduce_release_sys_int32",
     "atomic_add_acq_rel_int32",
     "atomic_add_acq_rel_int64",
+    "atomic_add_relaxed_int64",
     "atomic_compare_swap_int64",
 ]
 
@@ -152,6 +153,17 @@ def atomic_add_acq_rel_int32(address: int, index: int, value: int) -> int:
 )
 def atomic_add_acq_rel_int64(address: int, index: int, value: int) -> int:
     """``atom.acq_rel.gpu.global.add.u64``: queue tickets and the count of live tasks."""
+    return _read_modify_write(_element(address, index, ctypes.c_int64), value)
+
+
+@intrinsic_with_twin(
+    _at("atom.relaxed.gpu.global.add.u64 $0, [a], $3;", True, 8),
+    "=l,l,l,l,~{memory}",
+    "int64",
+    ("int64", "int64", "int64"),
+)
+def atomic_add_relaxed_int64(address: int, index: int, value: int) -> int:
+    """``atom.relaxed.gpu.global.add.u64``: places in a trace, whose records the host reads after the launch."""
     return _read_modify_write(_element(address, index, ctypes.c_int64), value)
 
 

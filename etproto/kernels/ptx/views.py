@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from etproto.kernels.ptx.inline import SIMULATED
+from etproto.kernels.ptx.inline import SIMULATED, compile_as, opaque
 
-__all__ = ["array_view"]
+__all__ = ["array_address", "array_view"]
 
 _UNBOUNDED = 1 << 40
 
@@ -53,7 +53,6 @@ def array_view(dtype: str, ndim: int, *, unbounded: bool = False) -> Callable[..
 def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int, unbounded: bool) -> None:
     from llvmlite import ir
     from numba.cuda import cgutils, types
-    from numba.cuda.extending import intrinsic, overload
     from numba.cuda.np import arrayobj
 
     element = getattr(types, dtype)
@@ -63,7 +62,9 @@ def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int, unb
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         result = context.make_array(array)(context, builder)
         element_type = context.get_data_type(element)
-        pointer = builder.inttoptr(values[0], ir.PointerType(element_type, addrspace=1))
+        # Opaque, or NVVM makes a load of a pointer of a load of an address: where the address lies in shared memory
+        # and the pointer leads to global memory, its pass that infers state spaces goes round for ever.
+        pointer = builder.inttoptr(opaque(builder, values[0]), ir.PointerType(element_type, addrspace=1))
         pointer = builder.addrspacecast(pointer, result.data.type)
         size = context.get_constant(types.intp, context.get_abi_sizeof(element_type))
         extents = [ir.Constant(ir.IntType(64), _UNBOUNDED)] if unbounded else list(values[1:])
@@ -74,18 +75,24 @@ def _compile_as_view(twin: Callable[..., np.ndarray], dtype: str, ndim: int, unb
         arrayobj.populate_array(result, data=pointer, shape=extents, strides=strides, itemsize=size, meminfo=no_owner)
         return result._getvalue()
 
-    definitions = {
-        1: lambda typing_context, address, a: (signature, generate),
-        2: lambda typing_context, address, a, b: (signature, generate),
-        3: lambda typing_context, address, a, b, c: (signature, generate),
-        4: lambda typing_context, address, a, b, c, d: (signature, generate),
-    }
-    emit = intrinsic(definitions[ndim])
-    calls = {
-        1: lambda address, a: lambda address, a: emit(address, a),
-        2: lambda address, a, b: lambda address, a, b: emit(address, a, b),
-        3: lambda address, a, b, c: lambda address, a, b, c: emit(address, a, b, c),
-        4: lambda address, a, b, c, d: lambda address, a, b, c, d: emit(address, a, b, c, d),
-    }
-    # Numba lets only inlined functions return an array that they were not given.
-    overload(twin, inline="always")(calls[ndim])
+    compile_as(twin, lambda *_types: (signature, generate))
+
+
+def array_address(array: np.ndarray) -> int:
+    """Address of an array's first element, as bulk copies and vector loads take it."""
+    return array.ctypes.data
+
+
+def _compile_array_address() -> None:
+    from llvmlite import ir
+    from numba.cuda import types
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, values[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    compile_as(array_address, lambda _context, array: (types.int64(array), generate))
+
+
+if not SIMULATED:
+    _compile_array_address()
