@@ -18,6 +18,7 @@ from etproto.graph_expand import graph_tasks
 from etproto.numbering import Numbering, number
 from etproto.program import Grid, Instance, Tensor
 from etproto.tasks import TaskArrays
+from etproto.tile_kind import storage_dtype
 
 __all__ = [
     "cell_name",
@@ -188,7 +189,7 @@ def operand_values(instance: Instance, grid: Grid, tensors: Mapping[str, Any]) -
         elif value.name in tensors:
             values.append(tensors[value.name])
         else:
-            values.append(np.broadcast_to(np.zeros((), value.dtype), instance.shape(value)))
+            values.append(np.broadcast_to(np.zeros((), storage_dtype(value.dtype)), instance.shape(value)))
     return values
 
 

@@ -136,7 +136,8 @@ BOX_WORDS = 5
 # -- operands of a grid's tile kind --------------------------------------------------------------------------
 OPERAND_BUFFER = 0  # buffer number, or the value of a scalar operand
 OPERAND_EXTENT = 1  # 4 words
-OPERAND_WORDS = 5
+OPERAND_MAP = 5  # number of the operand's first tensor map; those of one operand follow each other
+OPERAND_WORDS = 6
 
 # -- rows of the task table (int32) --------------------------------------------------------------------------
 TASK_KIND = 0
@@ -230,7 +231,32 @@ LAUNCH_DELAY = 28  # largest random delay before a notify, ns (tests of late pro
 LAUNCH_SEED = 29
 LAUNCH_WORKERS = 30
 LAUNCH_ENTRY_COUNT = 31
-LAUNCH_COUNT = 32
+LAUNCH_TENSOR_MAPS = 32  # address of the tensor maps, TENSOR_MAP_BYTES each
+LAUNCH_COUNT = 33
+
+TENSOR_MAP_BYTES = 128
+
+# -- descriptors of tasks fetched ahead, in the shared memory of a worker with roles (int64) ------------------
+DESCRIPTOR_STATE = 0  # DESCRIPTOR_RUN, DESCRIPTOR_SKIP or DESCRIPTOR_END
+DESCRIPTOR_TASK = 1
+DESCRIPTOR_GRID = 2  # word of the grid's record
+DESCRIPTOR_KIND = 3
+DESCRIPTOR_OPERANDS = 4
+DESCRIPTOR_ARGUMENT = 5
+DESCRIPTOR_COORDINATE = 6  # 4
+DESCRIPTOR_MAP = 10  # 4: what the edge maps are evaluated at
+DESCRIPTOR_WAIT_FIRST = 14  # first wait edge that is not a gate
+DESCRIPTOR_WAIT_CELL = 15  # the one cell to wait for, CELLS_NONE or CELLS_SEVERAL
+DESCRIPTOR_WAIT_NEED = 16
+DESCRIPTOR_NOTIFY_CELL = 17  # the one cell to notify, where nothing is triggered; CELLS_NONE or CELLS_SEVERAL
+DESCRIPTOR_START = 18  # clock when the body began, where the run is traced
+DESCRIPTOR_WORDS = 20
+
+DESCRIPTOR_RUN = 1
+DESCRIPTOR_SKIP = 0  # the task does not exist in this run, or the run has failed
+DESCRIPTOR_END = -1
+CELLS_NONE = -1
+CELLS_SEVERAL = -2
 
 # -- scheduling entries (see etproto.scheduled) --------------------------------------------------------------
 ENTRY_WORDS = 4

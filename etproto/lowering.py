@@ -16,6 +16,7 @@ from etproto.needs import static_needs, uniform_need
 from etproto.numbering import Numbering, number
 from etproto.program import Edge, EventTensor, Grid, Instance, Tensor
 from etproto.tasks import TaskArrays
+from etproto.tensor_maps import TensorMap
 from etproto.tile_kind import TileKind
 from etproto.triggers import trigger_records
 
@@ -60,6 +61,8 @@ class Lowered:
         Task ids and event cells at the symbols' bounds.
     run_time_grids : tuple of bool
         Grids whose number of tasks is read in the launch.
+    tensor_maps : tuple of (int, TensorMap)
+        What bulk copies need to know of operands: number of the operand record, and the map.
     instance : Instance or None
         The bound program this came from.
     task_arrays : TaskArrays or None
@@ -80,6 +83,7 @@ class Lowered:
     tasks: int
     cells: int
     run_time_grids: tuple[bool, ...]
+    tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     instance: Instance | None = None
     task_arrays: TaskArrays | None = None
     time_unit: str = "us"
@@ -145,6 +149,7 @@ def lower(instance: Instance) -> Lowered:
 
     encoder = context.encoder
     grids, edges, dimensions, operands = [], [], [], []
+    maps: list[tuple[int, TensorMap]] = []
     kinds: list[TileKind] = []
     for position, grid in enumerate(program.parsed):
         if grid.kind not in kinds:
@@ -162,7 +167,7 @@ def lower(instance: Instance) -> Lowered:
             edges.append([event, len(edge.map.dimensions), ("dimension", len(dimensions)), 0])
             dimensions += _dimension_records(context, grid, edge)
         record[L.GRID_OPERANDS] = ("operand", len(operands))
-        operands += _operand_records(context, grid)
+        operands += _operand_records(context, grid, len(operands), maps)
         grids.append(record)
 
     triggers, events = [], []
@@ -203,6 +208,7 @@ def lower(instance: Instance) -> Lowered:
             (grid.count is not None and grid.count.tensor in written) or (grid.pointer in written)
             for grid in program.parsed
         ),
+        tensor_maps=tuple(maps),
         instance=instance,
     )
 
@@ -271,14 +277,17 @@ def _strides(shape: tuple[Expression, ...]) -> list[Expression]:
     return strides
 
 
-def _operand_records(context: _Context, grid: Grid) -> list[list]:
-    records = []
+def _operand_records(context: _Context, grid: Grid, first: int, maps: list[tuple[int, TensorMap]]) -> list[list]:
+    """Operand records of a grid, the first of them number `first`; adds their tensor maps to `maps`."""
+    records: list[list] = []
     for operand in grid.kind.operands:
         bound = grid.operands[operand.name]
         if isinstance(bound, Tensor):
-            records.append([context.buffer(bound.name), *bound.shape, *[1] * (4 - len(bound.shape))])
+            number = first + len(records)
+            records.append([context.buffer(bound.name), *bound.shape, *[1] * (4 - len(bound.shape)), len(maps)])
+            maps += [(number, one) for one in grid.kind.tensor_maps if one.operand == operand.name]
         else:
-            records.append([bound, 1, 1, 1, 1])
+            records.append([bound, 1, 1, 1, 1, len(maps)])
     return records
 
 

@@ -15,6 +15,7 @@ from etproto.graph_expand import graph_tasks
 from etproto.kernels.tiles.spin import spin
 from etproto.lowering import Buffer, Lowered
 from etproto.tasks import TaskArrays
+from etproto.tensor_maps import TensorMap
 from etproto.tile_kind import TileKind
 
 __all__ = ["lower_graph"]
@@ -102,7 +103,7 @@ def lower_graph(
     trigger[L.TRIGGER_SCALE] = 1
     trigger[L.TRIGGER_EVENT] = number["trigger_task"]
 
-    operands, first_operand = _operands(graph, tile_kinds, tensors, [buffer.name for buffer in buffers])
+    operands, first_operand, maps = _operands(graph, tile_kinds, tensors, [buffer.name for buffer in buffers])
     encoder = Encoder({})
     words, patches = encoder.assemble(
         grids=[grid],
@@ -133,6 +134,7 @@ def lower_graph(
         tasks=tasks.count,
         cells=tasks.events,
         run_time_grids=(False,),
+        tensor_maps=maps,
         task_arrays=tasks,
         time_unit=graph.time_unit,
     )
@@ -197,17 +199,18 @@ def _python_kind(bodies: list[Callable | None], args_count: np.ndarray) -> TileK
 
 def _operands(
     graph: TaskGraph, kinds: tuple[TileKind, ...], tensors: Mapping[str, Any], buffers: list[str]
-) -> tuple[list[list], list[int]]:
-    """Operand records, and the number of each kind's first one."""
+) -> tuple[list[list], list[int], tuple[tuple[int, TensorMap], ...]]:
+    """Operand records, the number of each kind's first one, and the tensor maps with their records."""
     records: list[list] = []
     first = []
+    maps: list[tuple[int, TensorMap]] = []
     for kind in kinds:
         first.append(len(records))
         given = graph.operands.get(kind.name, {})
         for operand in kind.operands:
             value = given.get(operand.name, operand.name)
             if operand.ndim == 0:
-                records.append([int(value), 1, 1, 1, 1])
+                records.append([int(value), 1, 1, 1, 1, len(maps)])
                 continue
             tensor = tensors.get(value)
             if tensor is None or len(tensor.shape) != operand.ndim or tensor.dtype != operand.dtype:
@@ -217,5 +220,6 @@ def _operands(
                     f" of {operand.dtype}, got {tensor or value!r}; tensors are {', '.join(tensors) or 'none'}"
                 )
             shape = [int(extent.evaluate({})) for extent in tensor.shape]
-            records.append([buffers.index(value), *shape, *[1] * (4 - len(shape))])
-    return records, first
+            records.append([buffers.index(value), *shape, *[1] * (4 - len(shape)), len(maps)])
+            maps += [(len(records) - 1, one) for one in kind.tensor_maps if one.operand == operand.name]
+    return records, first, tuple(maps)

@@ -89,7 +89,7 @@ def test_kinds_coordinates_and_operands():
         at = words[words[L.HEADER_TABLE_OPERANDS] + number]
         for position in range(len(kind.operands)):
             record = words[at + position * L.OPERAND_WORDS :][: L.OPERAND_WORDS].tolist()
-            assert record == [lowered.buffer_number("A"), 12, 12, 1, 1]
+            assert record == [lowered.buffer_number("A"), 12, 12, 1, 1, 0]
 
 
 def test_costs_become_nanoseconds():

@@ -178,7 +178,7 @@ def test_bindings_refused(values, message):
         (lambda: EventTensor("E", (3,), count=Tensor("c", (3,))), "must be an int32 tensor"),
         (lambda: EventTensor("E", 3), "must be a tuple of at most 4"),
         (lambda: Tensor("T", (1, 2, 3, 4, 5)), "must be a tuple of at most 4"),
-        (lambda: Tensor("T", (2,), "float16"), "dtype must be one of float32.*got 'float16'"),
+        (lambda: Tensor("T", (2,), "float8"), "dtype must be one of float32.*got 'float8'"),
         (lambda: TileKind("2k", nothing), "must be a Python identifier, got '2k'"),
         (lambda: TileKind("k", nothing, 5), "coordinates must be 0 to 4, got 5"),
         (lambda: TileKind("k", nothing, 1, (Operand("a"), Operand("a"))), "operand 'a' is declared 2 times"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from etproto.errors import ProgramError
 from etproto.lowering import Lowered
+from etproto.tile_kind import storage_dtype
 
 __all__ = ["check_tensors", "tensor_shapes"]
 
@@ -69,7 +70,7 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
         written = lowered.instance is None or bool(lowered.instance.program.writers(name))
         _check_place(where, array, on_device, written)
         dtype, shape, strides = _describe(where, array)
-        if dtype != np.dtype(types[name]):
+        if dtype != np.dtype(storage_dtype(types[name])) and not _is_half_bits(types[name], dtype):
             raise ProgramError(f"{where}: expected dtype {types[name]}, got {dtype}")
         if shape != shapes[name]:
             raise ProgramError(f"{where}: expected shape {shapes[name]}, got {shape}")
@@ -82,6 +83,12 @@ def check_tensors(lowered: Lowered, tensors: Mapping[str, Any], *, on_device: bo
         if begin is not None:
             extents[name] = (begin, begin + math.prod(shape) * dtype.itemsize, written)
     _check_overlap(lowered.name, extents)
+
+
+def _is_half_bits(expected: str, dtype: np.dtype) -> bool:
+    """Whether an array of another type may stand for a 16-bit float: its bits, or a library's own bfloat16."""
+    bits = dtype.itemsize == 2 and dtype.kind in "uiV"
+    return bits and (expected == "bfloat16" or (expected == "float16" and dtype.kind != "V"))
 
 
 def _check_overlap(owner: str, extents: Mapping[str, tuple[int, int, bool]]) -> None:
@@ -123,7 +130,7 @@ def _describe(where: str, array: Any) -> tuple[np.dtype, tuple[int, ...], tuple[
     if interface is not None:
         return np.dtype(interface["typestr"]), tuple(interface["shape"]), interface.get("strides")
     try:
-        dtype = np.dtype(str(array.dtype).removeprefix("torch."))
+        dtype = np.dtype(storage_dtype(str(array.dtype).removeprefix("torch.")))
         shape = tuple(int(extent) for extent in array.shape)
     except (AttributeError, TypeError):
         raise ProgramError(

@@ -9,8 +9,9 @@ import numpy as np
 
 from etproto.errors import ProgramError
 from etproto.graph import TaskGraph
+from etproto.kernels.tiles import brain_float
 from etproto.program import Instance
-from etproto.tile_kind import TileKind
+from etproto.tile_kind import TileKind, storage_dtype
 
 __all__ = ["Model", "Tensors", "poisoned_tensors", "relative_error", "require_at_least"]
 
@@ -82,7 +83,7 @@ class Model:
 
 
 def relative_error(got: np.ndarray, expected: np.ndarray) -> float:
-    """Largest absolute error relative to the largest expected magnitude.
+    """Largest absolute error relative to the largest expected magnitude; uint16 against floats are bfloat16 bits.
 
     A value that is not finite where a finite one is expected gives infinity, and so does any wrong integer.
 
@@ -103,6 +104,8 @@ def relative_error(got: np.ndarray, expected: np.ndarray) -> float:
         raise ProgramError(f"expected an array of shape {expected.shape} to compare, got {got.shape}")
     if got.size == 0:
         return 0.0
+    if expected.dtype.kind == "f" and got.dtype == np.uint16:
+        got = brain_float.to_float32(got)
     if expected.dtype.kind in "iu":
         return 0.0 if np.array_equal(got, expected) else np.inf
     error = np.abs(got.astype(np.float64) - expected).max()
@@ -120,10 +123,13 @@ def poisoned_tensors(target: Instance | TaskGraph, **inputs: np.ndarray) -> Tens
     for tensor in tensors:
         shape = tuple(int(extent.evaluate(values)) for extent in tensor.shape)
         if tensor.name in inputs:
-            result[tensor.name] = np.ascontiguousarray(inputs[tensor.name], dtype=tensor.dtype).reshape(shape)
+            given = np.asarray(inputs[tensor.name])
+            if tensor.dtype == "bfloat16" and given.dtype.kind == "f":
+                given = brain_float.from_float32(given)
+            result[tensor.name] = np.ascontiguousarray(given, dtype=storage_dtype(tensor.dtype)).reshape(shape)
         else:
-            poison = np.nan if tensor.dtype.startswith("float") else -1
-            result[tensor.name] = np.full(shape, poison, tensor.dtype)
+            poison = np.nan if tensor.dtype.startswith("float") else 0xFFFF if tensor.dtype == "bfloat16" else -1
+            result[tensor.name] = np.full(shape, poison, storage_dtype(tensor.dtype))
     return result
 
 
