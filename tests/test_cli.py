@@ -198,7 +198,7 @@ def test_repeat_and_trace(etproto, tmp_path: Path) -> None:
         ("run splitkk", "did you mean splitk?"),
         (
             "run missing.dot",
-            "expected a bundled program (splitk, cholesky, gemm, bucket_sum) or a graph file",
+            "expected a bundled program (splitk, cholesky, gemm, bucket_sum, matmul, skinny, chain, mlp, layers) or a",
         ),
         ("run splitk --set n", "--set: expected NAME=VALUE"),
         ("run splitk --set n=1.5", "with an integer, got 'n=1.5'"),

@@ -1,9 +1,10 @@
-"""A gate that needs no GPU: PTX of every kernel, for sm_80 and sm_90, keeps the device rules.
+"""A gate that needs no GPU: PTX of every kernel, for sm_80, sm_90 and sm_90a, keeps the device rules.
 
 A loop that waits for memory must hold an acquire load or an atomic: a plain load is moved out of it, and it
 never ends. Such a loop is known by its exits: none of the conditions that end it depends on a register that
 one pass hands to the next, nor on a clock, so nothing but another thread can end it. A loop that sleeps
-between its passes counts too, unless all its exits depend on a clock.
+between its passes counts too, unless all its exits depend on a clock. Waits at mbarriers are inline assembly with
+a loop of its own inside, which a clock ends.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import networkx as nx
 import pytest
@@ -26,12 +28,21 @@ from etproto.kernels.ptx.views import array_view
 from etproto.kernels.reset import reset
 from etproto.kernels.source import kernel_function
 from etproto.kernels.tiles.spin import spin
+from etproto.kernels.workers import worker_kernel
 from etproto.lowering import lower
 from etproto.lowering_graph import lower_graph
 from etproto.models import MODELS
+from etproto.tile_kind import TileKind
 
-CAPABILITIES = [(8, 0), (9, 0)]
-KERNELS = [*MODELS, "splitk, records in global memory", "spin", "reset"]
+HOPPER = (9, 0, "a")
+WITH_ROLES = ("matmul", "skinny", "chain", "mlp")  # their portable bodies differ in nothing that sm_90 changes
+PORTABLE = [*MODELS, "splitk, records in global memory", "spin", "reset"]
+KERNELS = [(name, (8, 0)) for name in PORTABLE] + [(name, (9, 0)) for name in PORTABLE if name not in WITH_ROLES]
+# Of the hopper worker: with a trace, with run-time values, with a store role, and with two kinds that share memory.
+HOPPER_KERNELS = ["splitk, traced", "bucket_sum, records in global memory", "matmul", "mlp"]
+# Bytes of the hopper worker, whose threads have 168 registers: spills of the protocol's rare paths. More of them
+# where records too large for shared memory are read by 64-bit addresses.
+MOST_SPILLED = {True: 200, False: 800}
 CLOCKS = {"%globaltimer", "%clock64"}
 # The bundled programs' kinds work on float32 and int32 alone; a float64 literal would double their cost.
 DOUBLE = re.compile(r"\b(?:add|sub|mul|fma|div|rcp|sqrt|neg|abs|max|min)\.(?:r[nz]\.)?f64\b")
@@ -124,7 +135,7 @@ def _graph(text: str) -> tuple[dict[str, list[Instruction]], nx.DiGraph]:
                 if falls:  # what follows a conditional jump is a block of its own
                     graph.add_edge(here, f"after {number}")
                     blocks[here := f"after {number}"] = []
-            elif re.match(r"(ret|exit|trap)\b", instruction.text):
+            elif "{" not in line and re.match(r"(ret|exit|trap)\b", instruction.text):  # inline assembly goes on
                 falls = False
     return blocks, graph.subgraph(nx.descendants(graph, "entry") | {"entry"})
 
@@ -161,21 +172,46 @@ def bad_polls(text: str) -> list[str]:
     return ["\n".join(i.text for i in loop.own) for loop in waiting if not any(i.acquires for i in loop.own)]
 
 
+def kinds_of(name: str) -> tuple[TileKind, ...]:
+    """Tile kinds of a bundled program; what follows a comma in the name says how its kernel is made."""
+    model = MODELS[name.split(",")[0]]
+    target = model.build()
+    return (lower(target) if model.kinds is None else lower_graph(target, model.kinds(target))).kinds
+
+
 @cache
-def ptx(name: str, capability: tuple[int, int]) -> str:
+def ptx(name: str, capability: tuple[int | str, ...]) -> str:
     """PTX of a kernel; each is compiled once."""
+    shared_tables = "global memory" not in name
+    if capability == HOPPER:
+        kernel = worker_kernel("hopper", kinds_of(name), shared_tables=shared_tables, traced="traced" in name)
+        return compile_ptx(kernel.function, capability, threads=kernel.threads)
     if name == "reset":
         return compile_ptx(reset, capability)
     if name == "spin":
         return compile_ptx(kernel_function((spin,)), capability)
-    model = MODELS[name.split(",")[0]]
-    target = model.build()
-    lowered = lower(target) if model.kinds is None else lower_graph(target, model.kinds(target))
-    return compile_ptx(kernel_function(lowered.kinds, shared_tables="," not in name), capability)
+    return compile_ptx(kernel_function(kinds_of(name), shared_tables=shared_tables), capability)
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", KERNELS)
+def assembled(name: str, capability: tuple[int | str, ...], folder: Path) -> dict[str, int]:
+    """What ``ptxas -v`` says of a kernel: bytes of its stack frame and of spills, registers."""
+    (folder / "kernel.ptx").write_text(ptx(name, capability))
+    architecture = "".join(map(str, capability))
+    command = ["ptxas", "-v", f"-arch=sm_{architecture}", "kernel.ptx", "-o", "kernel.cubin"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    sizes = {
+        what: int(size) for size, what in re.findall(r"(\d+) bytes (stack frame|spill stores|spill loads)", run.stderr)
+    }
+    return {**sizes, "registers": int(re.findall(r"Used (\d+) registers", run.stderr)[0])}
+
+
+needs_ptxas = pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas on PATH")
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"), KERNELS, ids=lambda value: value if isinstance(value, str) else f"sm_{value[0]}{value[1]}"
+)
 class TestKernels:
     def test_loops_that_wait_acquire(self, name, capability):
         assert bad_polls(ptx(name, capability)) == []
@@ -202,20 +238,50 @@ class TestKernels:
         assert entry_name(text) in head
         assert re.findall(r"\.param \.(\w+)", head) in (["u64"], ["b64"])
 
-    @pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas on PATH")
+    @needs_ptxas
     def test_nothing_spills(self, name, capability, tmp_path):
-        (tmp_path / "kernel.ptx").write_text(ptx(name, capability))
-        command = [
-            "ptxas",
-            "-v",
-            f"-arch=sm_{capability[0]}{capability[1]}",
-            "kernel.ptx",
-            "-o",
-            "kernel.cubin",
-        ]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        assert run.returncode == 0, run.stderr
-        assert "0 bytes spill stores, 0 bytes spill loads" in run.stderr
+        found = assembled(name, capability, tmp_path)
+        assert found["stack frame"] == found["spill stores"] == found["spill loads"] == 0
+
+
+@pytest.mark.parametrize("name", HOPPER_KERNELS)
+class TestHopperKernels:
+    def test_loops_that_wait_acquire(self, name):
+        assert bad_polls(ptx(name, HOPPER)) == []
+
+    def test_the_waits_of_the_protocol_are_loops(self, name):
+        waiting = [i.text for loop in loops(ptx(name, HOPPER)) if loop.waits() for i in loop.own]
+        found = {size for text in waiting for size in re.findall(r"ld\.acquire\.gpu\.global\.(b\d\d)", text)}
+        assert found == {"b32", "b64"}
+
+    def test_waits_at_mbarriers_end_by_themselves(self, name):
+        """Every loop of tries reads the clock and traps; a single try stands outside such a loop."""
+        text = ptx(name, HOPPER)
+        tries = [line for line in text.splitlines() if "mbarrier.try_wait" in line]
+        bounded = [line for line in tries if re.search(r"WAIT_\d+: .*%clock64.*@more bra WAIT_\d+; trap;", line)]
+        single = [line for line in tries if "bra" not in line]
+        assert len(bounded) >= 6 and len(bounded) + len(single) == len(tries)
+
+    def test_no_local_memory_no_calls_no_read_only_loads_no_doubles(self, name):
+        text = ptx(name, HOPPER)
+        assert ".local" not in text and "ld.global.nc" not in text and not DOUBLE.findall(text)
+        assert not re.findall(r"^\s*(?:@!?%\w+\s+)?call\b.*", text, re.M)
+
+    def test_barriers_of_the_whole_block_stand_before_the_roles(self, name):
+        """Once warps have roles, none may wait for the whole block."""
+        text = ptx(name, HOPPER)
+        assert ".target sm_90a" in text and ".maxntid 384, 1, 1" in text
+        blocks, graph = _graph(text)
+        whole = [label for label in graph if any(re.match(r"bar\.sync\s+0$", i.text) for i in blocks[label])]
+        roles = {label for label in graph if any("mbarrier.arrive" in i.text for i in blocks[label])}
+        assert len(whole) in (1, 2) and roles
+        assert not [label for label in whole if any(nx.has_path(graph, role, label) for role in roles)]
+
+    @needs_ptxas
+    def test_it_fits_into_registers(self, name, tmp_path):
+        found = assembled(name, HOPPER, tmp_path)
+        assert found.pop("registers") <= 168 and found.pop("stack frame") <= 200, found
+        assert max(found.values()) <= MOST_SPILLED["global memory" not in name], found
 
 
 view = array_view("int32", 1)

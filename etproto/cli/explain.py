@@ -6,6 +6,7 @@ from etproto import layout as L
 from etproto.cli.target import Target
 from etproto.errors import ExecutorUnavailable
 from etproto.kernels.source import fits_shared_tables, kernel_source
+from etproto.kernels.source_hopper import hopper_source
 from etproto.lowering import Lowered
 from etproto.program import Instance
 from etproto.schedule import schedule
@@ -36,6 +37,8 @@ def explain_target(target: Target) -> str:
         "arrays": _arrays(lowered),
         "kernel": [source],
     }
+    if any(kind.roles for kind in lowered.kinds):
+        parts["choice of bodies in the hopper worker"] = [hopper_source(lowered.kinds).rstrip()]
     return "\n\n".join([written, *("\n".join([f"{title}:", *lines]) for title, lines in parts.items())])
 
 

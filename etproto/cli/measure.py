@@ -16,7 +16,7 @@ from etproto.cli.target import Target, UsageError
 from etproto.errors import ResidencyError, ScheduleError
 from etproto.executors import find_executor, run
 from etproto.executors.driver import device_facts, why_no_gpu
-from etproto.kernels.source import fits_shared_tables
+from etproto.kernels.workers import choose_worker, fits_shared_tables
 from etproto.lowering import Lowered
 from etproto.models.model import Tensors
 from etproto.schedule import schedule
@@ -185,8 +185,10 @@ def _compile(scheduled: Scheduled) -> float:
     """Seconds that the kernel of this schedule takes; the run then finds it made."""
     from etproto.executors.cuda import compiled_kernel
 
-    shared_tables = fits_shared_tables(scheduled)
-    return compiled_kernel(scheduled.lowered.kinds, shared_tables=shared_tables).seconds
+    kinds = scheduled.lowered.kinds
+    worker = choose_worker("auto", kinds, device_facts().capability)
+    tables = fits_shared_tables(scheduled, worker)
+    return compiled_kernel(kinds, shared_tables=tables, worker=worker, traced=True).seconds
 
 
 def _to_gpu(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:

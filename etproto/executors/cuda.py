@@ -7,87 +7,25 @@ trace.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from etproto import layout as L
 from etproto.errors import ResidencyError, RunError
-from etproto.executors.driver import DeviceFacts, Kernel, device_facts, link, load_kernel, stream_handle
-from etproto.executors.launch import LaunchOptions, launch_arrays, launch_block
+from etproto.executors.compiled import RESET_THREADS, Compiled, compiled_kernel, compiled_reset, resident_limit
+from etproto.executors.driver import DeviceFacts, device_facts, stream_handle
+from etproto.executors.launch import LaunchOptions, launch_arrays, launch_block, tensor_map_array
 from etproto.executors.report import raise_for_status
+from etproto.executors.tensor_map_driver import encode_tensor_map
 from etproto.executors.tensors import check_tensors
-from etproto.kernels.cache import load_binary, store_binary
-from etproto.kernels.compile import compile_ptx, entry_name
-from etproto.kernels.fingerprint import fingerprint
-from etproto.kernels.reset import reset
-from etproto.kernels.source import fits_shared_tables, kernel_function
+from etproto.kernels.workers import choose_worker, fits_shared_tables
 from etproto.scheduled import Scheduled
-from etproto.tile_kind import TileKind
 from etproto.trace import Trace
 
-__all__ = ["Loaded", "load", "run", "compiled_kernel", "resident_limit", "THREADS"]
-
-THREADS = 128  # threads of a worker block
-RESET_THREADS = 256
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel ready to launch, with what making it took: seconds, and whether a cached binary served."""
-
-    kernel: Kernel
-    seconds: float
-    cached: bool
-
-
-def _compiled(function: Callable[..., None], facts: DeviceFacts) -> Compiled:
-    start = time.perf_counter()
-    key = fingerprint(function, facts.capability, facts.driver)
-    stored = load_binary(key)
-    if stored is None:
-        ptx = compile_ptx(function, facts.capability)
-        binary, name = link(ptx), entry_name(ptx)
-        store_binary(key, binary, {"entry": name, "capability": facts.capability})
-    else:
-        binary, name = stored[0], stored[1]["entry"]
-    return Compiled(load_kernel(binary, name), time.perf_counter() - start, stored is not None)
-
-
-@lru_cache(maxsize=64)
-def _worker(kinds: tuple[TileKind, ...], shared_tables: bool, facts: DeviceFacts) -> Compiled:
-    return _compiled(kernel_function(kinds, shared_tables=shared_tables), facts)
-
-
-@lru_cache(maxsize=4)
-def _reset(facts: DeviceFacts) -> Compiled:
-    return _compiled(reset, facts)
-
-
-def compiled_kernel(kinds: tuple[TileKind, ...], *, shared_tables: bool = True) -> Compiled:
-    """The worker kernel for a set of tile kinds: from this process, from the disk cache, or compiled now.
-
-    `shared_tables` as `etproto.kernels.source.fits_shared_tables` answers for the schedule.
-    """
-    return _worker(kinds, shared_tables, device_facts())
-
-
-def resident_limit(
-    kinds: tuple[TileKind, ...], threads: int = THREADS, *, shared_tables: bool = True
-) -> tuple[int, str]:
-    """Most workers that the device holds at once for the kernel really compiled, and why that many."""
-    facts = device_facts()
-    kernel = _worker(kinds, shared_tables, facts).kernel
-    blocks = kernel.resident_blocks(threads)
-    why = (
-        f"{blocks} blocks of {threads} threads on each of {facts.processors} multiprocessors"
-        f" ({kernel.registers} registers a thread, {kernel.shared_bytes} bytes of shared memory a block)"
-    )
-    return blocks * facts.processors, why
+__all__ = ["Loaded", "load", "run", "compiled_kernel", "resident_limit"]
 
 
 @dataclass
@@ -103,6 +41,7 @@ class Loaded:
     arrays: dict[str, Any]
     block: Any
     addresses: np.ndarray
+    maps: np.ndarray
     uploaded_bytes: int = 0
     _tensors: Mapping[str, Any] | None = None
     _events: Any = None
@@ -122,7 +61,16 @@ class Loaded:
         if not np.array_equal(addresses, self.addresses):
             self._upload("POINTERS", addresses)
             self.addresses = addresses
+        self._upload_maps()
         self._tensors = tensors
+
+    def _upload_maps(self) -> None:
+        """Encode the tensor maps anew where an address or an extent may differ from those before."""
+        if self.scheduled.lowered.tensor_maps:
+            maps = tensor_map_array(self.scheduled.lowered, self.addresses, encode_tensor_map)
+            if not np.array_equal(maps, self.maps):
+                self._upload("TENSOR_MAPS", maps)
+                self.maps = maps
 
     def _upload(self, name: str, array: np.ndarray) -> None:
         self.arrays[name].copy_to_device(array)
@@ -268,13 +216,30 @@ def _padded(scalars: np.ndarray) -> np.ndarray:
     return np.append(scalars, 0)
 
 
-def load(scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions | None = None) -> Loaded:
+def load(
+    scheduled: Scheduled,
+    *,
+    threads: int | None = None,
+    worker: str = "auto",
+    options: LaunchOptions | None = None,
+) -> Loaded:
     """Compile (or take from the cache) and upload everything but the tensors.
+
+    Parameters
+    ----------
+    scheduled : Scheduled
+    threads : int, optional
+        Threads of a block of the portable worker; the hopper worker's blocks have a size of their own.
+    worker : {"auto", "portable", "hopper"}
+        auto: the hopper worker where a tile kind has roles and the device is an sm_90.
+    options : LaunchOptions, optional
 
     Raises
     ------
     ExecutorUnavailable
-        No GPU, and why.
+        No GPU, and why; or a worker that this device cannot run.
+    RunError
+        A number of threads that the worker cannot have.
     ResidencyError
         More workers than the device holds at once, before anything is launched.
     """
@@ -282,9 +247,16 @@ def load(scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions
 
     options = options or LaunchOptions()
     facts = device_facts()
-    kinds, shared_tables = scheduled.lowered.kinds, fits_shared_tables(scheduled)
-    worker = compiled_kernel(kinds, shared_tables=shared_tables)
-    allowed, why = resident_limit(kinds, threads, shared_tables=shared_tables)
+    kinds = scheduled.lowered.kinds
+    worker = choose_worker(worker, kinds, facts.capability)
+    traced, shared_tables = options.trace_capacity > 0, fits_shared_tables(scheduled, worker)
+    compiled = compiled_kernel(kinds, shared_tables=shared_tables, worker=worker, traced=traced)
+    threads = compiled.threads if threads is None else threads
+    if threads != compiled.threads and not compiled.any_threads:
+        raise RunError(
+            f"{scheduled.lowered.name}: blocks of the {worker} worker have {compiled.threads} threads, got {threads}"
+        )
+    allowed, why = resident_limit(kinds, threads, shared_tables=shared_tables, worker=worker, traced=traced)
     if scheduled.workers > allowed:
         raise ResidencyError(
             f"{scheduled.lowered.name}: {scheduled.workers} workers asked for, at most {allowed} are resident at"
@@ -292,7 +264,8 @@ def load(scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions
             f" a worker that is not resident would be waited for forever"
         )
     prepared = launch_arrays(scheduled, options)
-    host = {**prepared.constant, **prepared.state, "SCALARS": _padded(prepared.scalars)}
+    maps = np.zeros((len(scheduled.lowered.tensor_maps), L.TENSOR_MAP_BYTES), np.uint8)
+    host = {**prepared.constant, **prepared.state, "SCALARS": _padded(prepared.scalars), "TENSOR_MAPS": maps}
     arrays = {name: cuda.to_device(array if array.size else np.zeros(1, array.dtype)) for name, array in host.items()}
     pointers = np.zeros(len(scheduled.lowered.buffers), np.int64)
     for number, buffer in enumerate(scheduled.lowered.buffers):
@@ -301,7 +274,7 @@ def load(scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions
             arrays[f"buffer {number}"] = cuda.to_device(contents)
             pointers[number] = _address(arrays[f"buffer {number}"])
     arrays["POINTERS"] = cuda.to_device(pointers)
-    addresses = {name: _address(arrays[name]) for name in (*prepared.constant, *prepared.state)}
+    addresses = {name: _address(arrays[name]) for name in (*prepared.constant, *prepared.state, "TENSOR_MAPS")}
     block = launch_block(
         scheduled, options, addresses, pointers=_address(arrays["POINTERS"]), scalars=_address(arrays["SCALARS"])
     )
@@ -310,11 +283,12 @@ def load(scheduled: Scheduled, *, threads: int = THREADS, options: LaunchOptions
         options=options,
         threads=threads,
         facts=facts,
-        worker=worker,
-        reset=_reset(facts),
+        worker=compiled,
+        reset=compiled_reset(facts),
         arrays=arrays,
         block=cuda.to_device(block),
         addresses=pointers,
+        maps=maps,
     )
 
 
@@ -330,7 +304,8 @@ def run(
     watchdog_s: float = 10.0,
     trace: bool = True,
     trace_capacity: int | None = None,
-    threads: int = THREADS,
+    threads: int | None = None,
+    worker: str = "auto",
     delay_ns: int = 0,
     stream: Any = 0,
 ) -> Trace:
@@ -350,8 +325,10 @@ def run(
         Keep a record of every task.
     trace_capacity : int, optional
         Records a worker; by default enough for all tasks, up to 64 MB.
-    threads : int
-        Threads of a worker block.
+    threads : int, optional
+        Threads of a block of the portable worker.
+    worker : {"auto", "portable", "hopper"}
+        See `load`.
     delay_ns : int
         Largest pseudo-random pause before each notify.
     stream : stream or int
@@ -362,7 +339,7 @@ def run(
     """
     capacity = trace_capacity if trace_capacity is not None else default_capacity(scheduled)
     options = LaunchOptions(watchdog_s, capacity if trace else 0, delay_ns, seed or 0)
-    loaded = load(scheduled, threads=threads, options=options)
+    loaded = load(scheduled, threads=threads, worker=worker, options=options)
     loaded.launch(tensors, stream)
     return loaded.finish(stream)
 

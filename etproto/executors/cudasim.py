@@ -1,5 +1,4 @@
-"""The cudasim executor: the portable worker's own source in the simulator, all blocks at once. For small
-graphs.
+"""The cudasim executor: the workers' own source in the simulator, all blocks at once. For small graphs.
 
 It needs no GPU and no compiler. What it can show is that the protocol is right for the interleavings that it
 meets; since Python is sequentially consistent, it cannot show a missing fence.
@@ -15,18 +14,20 @@ import numpy as np
 from etproto import layout as L
 from etproto.errors import ResidencyError
 from etproto.executors.cuda import default_capacity, device_trace
-from etproto.executors.launch import LaunchOptions, launch_arrays, launch_block
+from etproto.executors.launch import LaunchOptions, launch_arrays, launch_block, tensor_map_array
 from etproto.executors.report import raise_for_status
 from etproto.executors.simulator import MOST_THREADS, launch_simulated
 from etproto.executors.tensors import check_tensors
 from etproto.kernels.reset import reset
-from etproto.kernels.source import fits_shared_tables, kernel_function
+from etproto.kernels.workers import choose_worker, fits_shared_tables, worker_kernel
 from etproto.scheduled import Scheduled
+from etproto.tensor_maps import map_words
 from etproto.trace import Trace
 
 __all__ = ["run", "THREADS"]
 
-THREADS = 4  # threads of a worker block: each is a Python thread
+THREADS = 4  # threads of a block of the portable worker: each is a Python thread
+CAPABILITY = (9, 0)  # what the simulator can do
 
 
 def run(
@@ -38,6 +39,7 @@ def run(
     trace: bool = True,
     trace_capacity: int | None = None,
     threads: int = THREADS,
+    worker: str = "portable",
     delay_ns: int = 0,
     timeout_s: float = 120.0,
 ) -> Trace:
@@ -57,7 +59,9 @@ def run(
     trace_capacity : int, optional
         Records a worker; by default enough for all tasks.
     threads : int
-        Threads of a worker block.
+        Threads of a block of the portable worker.
+    worker : {"auto", "portable", "hopper"}
+        The hopper worker has 384 threads a block, so a block of it takes seconds.
     delay_ns : int
         Largest pseudo-random pause before each notify.
     timeout_s : float
@@ -74,6 +78,11 @@ def run(
     NoProgressError, RunError
     """
     lowered = scheduled.lowered
+    worker = choose_worker(worker, lowered.kinds, CAPABILITY)
+    tables = fits_shared_tables(scheduled, worker)
+    kernel = worker_kernel(worker, lowered.kinds, shared_tables=tables, traced=trace)
+    if worker != "portable":
+        threads = kernel.threads
     if scheduled.workers * threads > MOST_THREADS:
         raise ResidencyError(
             f"{lowered.name}: {scheduled.workers} workers of {threads} threads asked for, the simulator runs at"
@@ -84,16 +93,16 @@ def run(
     capacity = trace_capacity if trace_capacity is not None else default_capacity(scheduled)
     options = LaunchOptions(watchdog_s, capacity if trace else 0, delay_ns, seed or 0)
     prepared = launch_arrays(scheduled, options)
-    arrays = {**prepared.constant, **prepared.state}
     scalars = np.append(prepared.scalars, 0)
     used = [tensors[b.name] if b.contents is None else b.contents for b in lowered.buffers]
     pointers = np.array([array.ctypes.data for array in used], np.int64)
+    maps = tensor_map_array(lowered, pointers, map_words)
+    arrays = {**prepared.constant, **prepared.state, "TENSOR_MAPS": maps}
     addresses = {name: array.ctypes.data for name, array in arrays.items()}
     block = launch_block(scheduled, options, addresses, pointers=pointers.ctypes.data, scalars=scalars.ctypes.data)
     argument = (block.ctypes.data,)
-    launch_simulated(reset, 1, threads, argument, timeout_s=timeout_s)
-    worker = kernel_function(lowered.kinds, shared_tables=fits_shared_tables(scheduled))
-    launch_simulated(worker, scheduled.workers, threads, argument, timeout_s=timeout_s)
+    launch_simulated(reset, 1, THREADS, argument, timeout_s=timeout_s)
+    launch_simulated(kernel.function, scheduled.workers, threads, argument, timeout_s=timeout_s)
     raise_for_status(scheduled, arrays["CONTROL"], arrays["COUNTERS"], arrays["STATES"], tensors)
     records = arrays.get("TRACE", np.zeros((scheduled.workers, 0, L.TRACE_WORDS), np.int64))
     count = arrays.get("TRACE_COUNT", np.zeros(scheduled.workers, np.int64))

@@ -109,13 +109,14 @@ def link(ptx: str) -> bytes:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loaded kernel; `module` keeps it loaded."""
+    """A loaded kernel; `module` keeps it loaded. A launch asks for `dynamic_bytes` of shared memory."""
 
     function: Any
     module: Any
     registers: int
     shared_bytes: int
     local_bytes: int
+    dynamic_bytes: int = 0
 
     def resident_blocks(self, threads: int) -> int:
         """Blocks of `threads` threads that one multiprocessor holds at once, for the kernel as it was
@@ -123,7 +124,7 @@ class Kernel:
         """
         from cuda.bindings import driver
 
-        call = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, 0)
+        call = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, self.dynamic_bytes)
         return int(check(call, "cuOccupancyMaxActiveBlocksPerMultiprocessor"))
 
     def launch(self, grid: int, threads: int, stream: int, argument: np.ndarray) -> None:
@@ -131,12 +132,13 @@ class Kernel:
         from cuda.bindings import driver
 
         parameters = np.array([argument.ctypes.data], np.uint64)
-        call = driver.cuLaunchKernel(self.function, grid, 1, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
+        shape = (grid, 1, 1, threads, 1, 1)
+        call = driver.cuLaunchKernel(self.function, *shape, self.dynamic_bytes, stream, parameters.ctypes.data, 0)
         check(call, f"launch of {grid} blocks of {threads} threads")
 
 
-def load_kernel(binary: bytes, name: str) -> Kernel:
-    """Load machine code into the current context."""
+def load_kernel(binary: bytes, name: str, dynamic_bytes: int = 0) -> Kernel:
+    """Load machine code into the current context; its launches will ask for `dynamic_bytes` of shared memory."""
     from cuda.bindings import driver
 
     module = check(driver.cuModuleLoadData(binary), "cuModuleLoadData")
@@ -147,7 +149,11 @@ def load_kernel(binary: bytes, name: str) -> Kernel:
         number = getattr(attribute, f"CU_FUNC_ATTRIBUTE_{what}")
         return int(check(driver.cuFuncGetAttribute(number, function), f"cuFuncGetAttribute {what}"))
 
-    return Kernel(function, module, ask("NUM_REGS"), ask("SHARED_SIZE_BYTES"), ask("LOCAL_SIZE_BYTES"))
+    if dynamic_bytes:
+        limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call = driver.cuFuncSetAttribute(function, limit, dynamic_bytes)
+        check(call, f"cuFuncSetAttribute: {dynamic_bytes} bytes of dynamic shared memory")
+    return Kernel(function, module, ask("NUM_REGS"), ask("SHARED_SIZE_BYTES"), ask("LOCAL_SIZE_BYTES"), dynamic_bytes)
 
 
 def stream_handle(stream: Any) -> int:

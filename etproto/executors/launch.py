@@ -4,14 +4,19 @@ uploads them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from etproto import layout as L
+from etproto.lowering import Lowered
 from etproto.scheduled import Scheduled
+from etproto.tensor_maps import TensorMap
 
-__all__ = ["LaunchArrays", "LaunchOptions", "launch_arrays", "launch_block", "counter_count"]
+__all__ = ["LaunchArrays", "LaunchOptions", "launch_arrays", "launch_block", "counter_count", "tensor_map_array"]
+
+Encode = Callable[[TensorMap, int, tuple[int, ...], str], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,25 @@ def launch_arrays(scheduled: Scheduled, options: LaunchOptions) -> LaunchArrays:
         state["TRACE_COUNT"] = np.zeros(workers, np.int64)
         state["TRACE_HEADERS"] = np.zeros((workers, L.TRACE_HEADER_WORDS), np.int64)
     return LaunchArrays({name: np.ascontiguousarray(a) for name, a in constant.items()}, lowered.scalars, state)
+
+
+def tensor_map_array(lowered: Lowered, addresses: Sequence[int] | np.ndarray, encode: Encode) -> np.ndarray:
+    """The tensor maps of a program, uint8[maps, 128], for buffers at `addresses`.
+
+    `encode(map, address, shape, dtype)` gives 128 bytes: the driver's form, or the simulator's. A map of an
+    empty array is left zero, since no task uses it.
+    """
+    words = lowered.resolved_words()
+    maps = np.zeros((len(lowered.tensor_maps), L.TENSOR_MAP_BYTES), np.uint8)
+    for row, (number, one) in enumerate(lowered.tensor_maps):
+        record = words[L.HEADER_OPERANDS] + number * L.OPERAND_WORDS
+        buffer = int(words[record + L.OPERAND_BUFFER])
+        first = record + L.OPERAND_EXTENT
+        shape = tuple(int(extent) for extent in words[first : first + len(one.box)])
+        if min(shape) > 0:
+            encoded = encode(one, int(addresses[buffer]), shape, lowered.buffers[buffer].dtype)
+            maps[row] = np.ascontiguousarray(encoded).view(np.uint8)
+    return maps
 
 
 def launch_block(

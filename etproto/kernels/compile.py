@@ -16,7 +16,7 @@ _one_at_a_time = threading.Lock()
 
 
 @contextmanager
-def _adapted_numba(capability: tuple[int, ...]) -> Iterator[None]:
+def _adapted_numba(capability: tuple[int | str, ...]) -> Iterator[None]:
     """Numba CUDA with two changes, for the time of one compilation.
 
     It asks the current device for its capability when it types device functions, even where there is none:
@@ -53,15 +53,18 @@ def _distinct_modules(library: Any) -> list[Any]:
     return list(found.values())
 
 
-def compile_ptx(kernel: Callable[..., None], capability: tuple[int, ...]) -> str:
+def compile_ptx(kernel: Callable[..., None], capability: tuple[int | str, ...], threads: int | None = None) -> str:
     """PTX of a kernel that takes the address of a launch block.
 
     Parameters
     ----------
     kernel : callable
         ``kernel(launch_address: int64)``.
-    capability : tuple of int
-        Compute capability, such as ``(9, 0)``.
+    capability : tuple
+        Compute capability, such as ``(9, 0)``; ``(9, 0, "a")`` for what only that architecture has.
+    threads : int, optional
+        Threads of a block, if they are known: then registers are allotted for one such block on a
+        multiprocessor, which `setmaxnreg` asks for.
 
     Raises
     ------
@@ -85,6 +88,9 @@ def compile_ptx(kernel: Callable[..., None], capability: tuple[int, ...]) -> str
                 f"compiling for a GPU needs NVVM and NVRTC (install etproto[compile], [cuda12] or [cuda13]): {error}"
             ) from error
         raise
+    if threads is not None:
+        bounds = f"\n.maxntid {threads}, 1, 1\n.minnctapersm 1\n{{"
+        ptx = re.sub(r"(\.visible \.entry \w+\([^)]*\))\s*\{", lambda found: found.group(1) + bounds, ptx)
     return ptx
 
 

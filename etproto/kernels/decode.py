@@ -16,6 +16,7 @@ __all__ = [
     "index_value",
     "edge_count",
     "edge_cell",
+    "edge_is_fixed",
     "event_need",
     "event_coordinate",
     "grid_of_task",
@@ -93,6 +94,20 @@ def edge_cell(words, pointers, edge, number, x, y, z, w):
     if not inside:
         cell = -1
     return cell
+
+
+@device_function
+def edge_is_fixed(words, edge):
+    """Whether an edge's map reads no memory, so that it may be evaluated before the task has run."""
+    fixed = True
+    at = words[edge + L.EDGE_FIRST_DIMENSION]
+    for _ in range(words[edge + L.EDGE_DIMENSIONS]):
+        low = words[at + L.DIMENSION_LOW + L.INDEX_BUFFER]
+        high = words[at + L.DIMENSION_HIGH + L.INDEX_BUFFER]
+        if words[at + L.DIMENSION_FORM] == L.FORM_GATHER or low >= 0 or high >= 0:
+            fixed = False
+        at += L.DIMENSION_WORDS
+    return fixed
 
 
 @device_function

@@ -137,6 +137,11 @@ _TAIL = """\
 """
 
 
+def device_dtype(dtype: str) -> str:
+    """Element type of the arrays that bodies see on the device: 16-bit floats are bits there."""
+    return "uint16" if dtype in ("float16", "bfloat16") else dtype
+
+
 def kernel_source(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> str:
     """Python source of the worker kernel for `kinds`, kind numbers being positions in it.
 
@@ -173,7 +178,7 @@ def kernel_source(kinds: Sequence[TileKind], *, shared_tables: bool = True) -> s
             value = f"words[{at}]"
             if operand.ndim:
                 extents = ", ".join(f"words[{at} + {1 + d}]" for d in range(operand.ndim))
-                value = f"view_{operand.dtype}_{operand.ndim}(pointers[{value}], {extents})"
+                value = f"view_{device_dtype(operand.dtype)}_{operand.ndim}(pointers[{value}], {extents})"
             lines.append(f"{indent}        {value},  # {operand.name}\n")
         lines.append(f"{indent}    )\n")
     return "".join(lines) + _TAIL
@@ -213,6 +218,7 @@ def kernel_function(kinds: Sequence[TileKind], *, shared_tables: bool = True) ->
         names[f"body_{number}"] = device_function(kind.portable)
         for operand in kind.operands:
             if operand.ndim:
-                names[f"view_{operand.dtype}_{operand.ndim}"] = array_view(operand.dtype, operand.ndim)
+                dtype = device_dtype(operand.dtype)
+                names[f"view_{dtype}_{operand.ndim}"] = array_view(dtype, operand.ndim)
     exec(compile(source, filename, "exec"), names)  # the source above, nothing from outside
     return names["worker"]

@@ -14,7 +14,7 @@ from etproto import layout as L
 from etproto.kernels.decode import edge_cell, event_need, grid_count, map_coordinate, task_coordinate
 from etproto.kernels.ptx.inline import device_function
 from etproto.kernels.ptx.integer import floor_modulo
-from etproto.kernels.ptx.memory import load_int32, load_int64, store_relaxed_int64
+from etproto.kernels.ptx.memory import atomic_add_relaxed_int64, load_int32, load_int64, store_relaxed_int64
 from etproto.kernels.ptx.timer import clock64, globaltimer, nanosleep, processor
 from etproto.kernels.sync import (
     STOPPED,
@@ -33,7 +33,13 @@ __all__ = [
     "begin_task",
     "end_body",
     "end_task",
+    "finish_task",
+    "record_task",
+    "record_span",
     "leave_task",
+    "checked_count",
+    "delay_notify",
+    "queue_of_grid",
     "end_worker",
     "task_kind",
     "task_operands",
@@ -80,7 +86,8 @@ def ends_when_none_live(launch):
 
 
 @device_function
-def _queue_of_grid(launch, words, grid):
+def queue_of_grid(launch, words, grid):
+    """Queue that feeds a grid, or -1."""
     return load_int32(launch[L.LAUNCH_GRID_QUEUE], (grid - words[L.HEADER_GRIDS]) // L.GRID_WORDS)
 
 
@@ -113,11 +120,12 @@ def checked_count(launch, words, pointers, worker, grid):
 
 
 @device_function
-def next_task(launch, words, pointers, entries, workers, worker, last, position, step, offset):
+def next_task(launch, words, pointers, entries, workers, worker, last, position, step, offset, role=0):
     """One thread: the next task of this worker, whose list ends at `last`, or STOPPED.
 
     Returns (task, position, step, offset): the last three say where to go on: place in the worker's list,
-    step in the share that stands there, and tasks of the shares before it.
+    step in the share that stands there, and tasks of the shares before it. `role` is the part of the worker that
+    asks.
     """
     task = position * 0 + STOPPED
     while task < 0 and position < last:
@@ -150,7 +158,7 @@ def next_task(launch, words, pointers, entries, workers, worker, last, position,
                 store_relaxed_int64(launch[L.LAUNCH_STATES], phase, L.PHASE_POP)
                 task = pop(launch, workers, worker, queue, limit)
                 if task >= 0:
-                    record_span(launch, worker, L.SPAN_POP, task, 0, 0, 0, 0, start, clock64(), 0, -1, 0)
+                    record_span(launch, worker, L.SPAN_POP | (role << 8), task, 0, 0, 0, 0, start, clock64(), 0, -1, 0)
                 elif task == STOPPED:
                     position = last
                 else:
@@ -180,7 +188,7 @@ def begin_task(launch, words, pointers, shared, workers, worker, grid, task):
     """
     number = task - words[grid + L.GRID_FIRST]
     # A task from a queue was pushed because its events were met; pushed early, it still has to wait for them.
-    waits = _queue_of_grid(launch, words, grid) < 0 or launch[L.LAUNCH_EARLY] == 1
+    waits = queue_of_grid(launch, words, grid) < 0 or launch[L.LAUNCH_EARLY] == 1
     runtime = words[grid + L.GRID_COUNT_BUFFER] >= 0
     start = number * 0
     if cuda.threadIdx.x == 0:
@@ -240,7 +248,7 @@ def end_body(launch, worker, task):
         end = clock64()
         store_relaxed_int64(launch[L.LAUNCH_STATES], worker * L.STATE_WORDS + L.STATE_PHASE, L.PHASE_NOTIFY)
         if launch[L.LAUNCH_DELAY] > 0:
-            _delay(launch, task)
+            delay_notify(launch, task)
     if launch[L.LAUNCH_DELAY] > 0 or launch[L.LAUNCH_TRACE] != 0:
         # no thread notifies before the delay is over, or before the end has been read off the clock
         cuda.syncthreads()
@@ -252,17 +260,29 @@ def end_task(launch, words, pointers, worker, grid, task, finished, start, end):
     """One thread, after the notifications: `finished` tasks of this worker are done now; record the task's
     spans.
     """
+    if task >= 0 and launch[L.LAUNCH_TRACE] != 0:
+        record_task(launch, words, pointers, worker, grid, task, start, end)
+    finish_task(launch, worker, task, finished)
+
+
+@device_function
+def finish_task(launch, worker, task, finished):
+    """One thread, after a task's notifications: say how many tasks this worker has finished."""
     state = worker * L.STATE_WORDS
     if task >= 0:
         store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_FINISHED, finished)
         store_relaxed_int64(launch[L.LAUNCH_STATES], state + L.STATE_TASK, -1)
-        if launch[L.LAUNCH_TRACE] != 0:
-            x, y, z, w = task_coordinate(words, pointers, grid, task - words[grid + L.GRID_FIRST])
-            epoch = words[grid + L.GRID_EPOCH]
-            record_span(launch, worker, L.SPAN_TASK, task, x, y, z, w, start, end, start, -1, epoch)
-            if words[grid + L.GRID_NOTIFY_COUNT] > 0:
-                record_span(launch, worker, L.SPAN_PUSH, task, x, y, z, w, end, clock64(), 0, -1, epoch)
     leave_task(launch)
+
+
+@device_function
+def record_task(launch, words, pointers, worker, grid, task, start, end):
+    """One thread, after a task's notifications: the spans of its body and of its notifications."""
+    x, y, z, w = task_coordinate(words, pointers, grid, task - words[grid + L.GRID_FIRST])
+    epoch = words[grid + L.GRID_EPOCH]
+    record_span(launch, worker, L.SPAN_TASK, task, x, y, z, w, start, end, start, -1, epoch)
+    if words[grid + L.GRID_NOTIFY_COUNT] > 0:
+        record_span(launch, worker, L.SPAN_PUSH, task, x, y, z, w, end, clock64(), 0, -1, epoch)
 
 
 @device_function
@@ -275,7 +295,7 @@ def leave_task(launch):
 
 
 @device_function
-def _delay(launch, task):
+def delay_notify(launch, task):
     """One thread: a pseudo-random pause (Knuth's multiplicative hash of seed and task), so that producers lag
     in tests.
     """
@@ -316,10 +336,11 @@ def task_argument(words, pointers, grid, task):
 
 @device_function
 def record_span(launch, worker, span, task, x, y, z, w, start, end, ready, event, epoch):
-    """One thread: append a trace record; past the capacity it is only counted."""
+    """One thread: append a trace record; past the capacity it is only counted. Warps of one block may do so at
+    once.
+    """
     if launch[L.LAUNCH_TRACE] != 0:
-        number = load_int64(launch[L.LAUNCH_TRACE_COUNT], worker)
-        store_relaxed_int64(launch[L.LAUNCH_TRACE_COUNT], worker, number + 1)
+        number = atomic_add_relaxed_int64(launch[L.LAUNCH_TRACE_COUNT], worker, 1)
         if number < launch[L.LAUNCH_TRACE_CAPACITY]:
             at = (worker * launch[L.LAUNCH_TRACE_CAPACITY] + number) * L.TRACE_WORDS
             records = launch[L.LAUNCH_TRACE]

@@ -12,6 +12,7 @@ import pytest
 
 from etproto import layout as L
 from etproto.errors import ExecutorUnavailable, ProgramError, ResidencyError, RunError
+from etproto.executors import compiled as compiled_kernels
 from etproto.executors import cuda
 from etproto.executors.driver import DeviceFacts, stream_handle
 from etproto.executors.launch import LaunchOptions
@@ -48,6 +49,7 @@ class SimulatedKernel:
     function: object
     registers: int = 32
     shared_bytes: int = 1000
+    dynamic_bytes: int = 0
 
     def resident_blocks(self, threads: int) -> int:
         return 2
@@ -64,12 +66,13 @@ def compiled(monkeypatch):
     functions = []
     facts = DeviceFacts("fake", (9, 0), processors=4, shared_per_block=100_000, driver=13000)
 
-    def compile_one(function, facts):
+    def compile_one(function, facts, *, threads, **how):
         functions.append(function.__name__)
-        return cuda.Compiled(SimulatedKernel(function), 0.0, False)
+        return compiled_kernels.Compiled(SimulatedKernel(function), 0.0, False, threads)
 
-    monkeypatch.setattr(cuda, "device_facts", lambda: facts)
-    monkeypatch.setattr(cuda, "_compiled", compile_one)
+    for module in (cuda, compiled_kernels):
+        monkeypatch.setattr(module, "device_facts", lambda: facts)
+    monkeypatch.setattr(compiled_kernels, "_compiled", compile_one)
     monkeypatch.setattr("numba.cuda.to_device", DeviceArray)
     monkeypatch.setattr("numba.cuda.as_cuda_array", lambda array, sync=True: array)
     monkeypatch.setattr(driver, "cuStreamSynchronize", lambda stream: (driver.CUresult.CUDA_SUCCESS,))
@@ -79,8 +82,8 @@ def compiled(monkeypatch):
 
 
 def _forget() -> None:
-    cuda._worker.cache_clear()
-    cuda._reset.cache_clear()
+    compiled_kernels._worker.cache_clear()
+    compiled_kernels.compiled_reset.cache_clear()
 
 
 def on_device(tensors):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from etproto.executors import cpu
+from etproto.kernels.tiles import brain_float
 from etproto.lowering import Lowered, lower
 from etproto.lowering_graph import lower_graph
 from etproto.models import MODELS, Model
@@ -31,7 +32,12 @@ class Case:
     def check(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Compare results with the reference and with the cpu executor."""
         assert self.model.compare(tensors, self.expected) <= self.tolerance
-        assert self.model.compare(tensors, {name: self.cpu[name] for name in self.expected}) <= self.tolerance
+        types = {buffer.name: buffer.dtype for buffer in self.lowered.buffers}
+        cpu_result = {
+            name: brain_float.to_float32(self.cpu[name]) if types[name] == "bfloat16" else self.cpu[name]
+            for name in self.expected
+        }
+        assert self.model.compare(tensors, cpu_result) <= self.tolerance
 
 
 @cache

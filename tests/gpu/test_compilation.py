@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etproto.executors import cuda
+from etproto.executors import compiled, cuda
 from etproto.kernels import cache
 from etproto.lowering import lower
 from etproto.models import splitk
@@ -45,8 +45,8 @@ def counted(monkeypatch, tmp_path):
 
 
 def _forget() -> None:
-    cuda._worker.cache_clear()
-    cuda._reset.cache_clear()
+    compiled._worker.cache_clear()
+    compiled.compiled_reset.cache_clear()
 
 
 def test_one_kernel_for_every_n(counted, to_device, to_host):
@@ -76,8 +76,8 @@ def test_rebinding_uploads_scalars_only(monkeypatch, kind):
     program = splitk.program()
     one, many = (schedule(lower(program.bind(n=n)), kind, workers=132) for n in (1, 100_000))
     loaded = cuda.load(one)
-    monkeypatch.setattr(cuda, "compile_ptx", None)  # calling it would fail
-    monkeypatch.setattr(cuda, "load_kernel", None)
+    monkeypatch.setattr(compiled, "compile_ptx", None)  # calling it would fail
+    monkeypatch.setattr(compiled, "load_kernel", None)
     for scheduled, n in ((one, 1), (many, 100_000), (one, 1)):
         loaded.rebind(scheduled)
         row, column = rng.random(32 * n, np.float32), rng.random(128, np.float32)

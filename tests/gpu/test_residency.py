@@ -54,7 +54,7 @@ def chain(kind: TileKind, tasks: int):
     return lower(Program("chain", (grid,)).bind(n=tasks))
 
 
-def limit_of(name: str, threads: int = cuda.THREADS) -> tuple[int, str]:
+def limit_of(name: str, threads: int | None = None) -> tuple[int, str]:
     """Limit of the kernel that `load` would take."""
     tables = fits_shared_tables(schedule(chain(KINDS[name], 1), "static", workers=1))
     return cuda.resident_limit((KINDS[name],), threads, shared_tables=tables)

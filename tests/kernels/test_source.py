@@ -6,10 +6,14 @@ import inspect
 
 import pytest
 
+from etproto import layout as L
 from etproto.errors import ExecutorUnavailable
 from etproto.kernels.source import kernel_function, kernel_source
+from etproto.kernels.source_hopper import hopper_source
 from etproto.kernels.tiles.cholesky import cholesky_kinds
+from etproto.kernels.tiles.matrix_multiply import matrix_multiply
 from etproto.kernels.tiles.spin import spin
+from etproto.kernels.tiles.vector_multiply import vector_multiply
 from etproto.lowering import lower
 from etproto.models import MODELS
 from etproto.tile_kind import Operand, TileKind
@@ -17,6 +21,19 @@ from etproto.tile_kind import Operand, TileKind
 
 def test_source_of_splitk(golden):
     golden(kernel_source(lower(MODELS["splitk"].build(n=1)).kinds))
+
+
+def test_hopper_source(golden):
+    """Kinds with and without a store role, and one with a portable body alone."""
+    golden(hopper_source((matrix_multiply(64), vector_multiply(16, 64), spin)))
+
+
+def test_turns_are_counted_by_kinds_that_stage_stores():
+    """Where no kind has a store role, a kind goes on with its own count, and alone it needs no barrier."""
+    one = hopper_source((vector_multiply(16, 64), spin)).split("if kind == 1:")[0]
+    assert "stage, phase, turn = compute_0(" in one and "consumer_barrier" not in one and "wait_unstaged" not in one
+    two = hopper_source((vector_multiply(16, 64), vector_multiply(16, 96)))
+    assert two.count("consumer_barrier()") == 2 and "wait_unstaged" not in two
 
 
 def test_records_in_global_memory_differ_in_where_they_are_read_alone():
@@ -45,7 +62,8 @@ def test_integer_operands_and_arguments_are_words():
     kind = TileKind("k", lambda *a: None, 1, (Operand("m", ndim=0), Operand("x")), lambda *a: None, argument=True)
     source = kernel_source((kind,))
     assert "words[operand + 0],  # m" in source and "task_argument" in source
-    assert "view_float32_2(pointers[words[operand + 5]], words[operand + 5 + 1]" in source
+    second = f"operand + {L.OPERAND_WORDS}"
+    assert f"view_float32_2(pointers[words[{second}]], words[{second} + 1]" in source
     assert "task_argument" in kernel_source((spin,))
 
 

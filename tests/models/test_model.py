@@ -7,13 +7,24 @@ import pytest
 
 from etproto.errors import ProgramError
 from etproto.graph import TaskGraph
+from etproto.kernels.tiles import brain_float
 from etproto.models import MODELS
 from etproto.models.model import relative_error
 from etproto.program import Instance
 
 
 def test_names():
-    assert list(MODELS) == ["splitk", "cholesky", "gemm", "bucket_sum"]
+    assert list(MODELS) == [
+        "splitk",
+        "cholesky",
+        "gemm",
+        "bucket_sum",
+        "matmul",
+        "skinny",
+        "chain",
+        "mlp",
+        "layers",
+    ]
     assert all(model.name == name and model.description for name, model in MODELS.items())
 
 
@@ -39,17 +50,38 @@ def test_defaults_build(name):
     assert isinstance(MODELS[name].build(), Instance | TaskGraph)
 
 
+def _tensors(target):
+    return target.program.tensors if isinstance(target, Instance) else target.tensors
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_tensors_are_fresh_and_outputs_poisoned(name):
     model = MODELS[name]
     target = model.build()
     one, two = (model.make_tensors(target, np.random.default_rng(1)) for _ in range(2))
     other = model.make_tensors(target, np.random.default_rng(2))
-    inputs = {"splitk": {"A"}, "cholesky": {"A"}, "gemm": {"A", "B"}, "bucket_sum": {"X"}}[name]
+    inputs = {
+        "splitk": {"A"},
+        "cholesky": {"A"},
+        "gemm": {"A", "B"},
+        "bucket_sum": {"X"},
+        "matmul": {"A", "B"},
+        "skinny": {"X", "W"},
+        "chain": {"W0"},
+        "mlp": {"X", "W_up", "W_down"},
+        "layers": set(),
+    }[name]
+    row = {"chain": "Y0", "layers": "S"}.get(name)
+    if row is not None:  # the input in its first row, outputs in the others
+        assert (one[row][0] != other[row][0]).any()
+        one, two, other = ({**given, row: given[row][1:]} for given in (one, two, other))
     for tensor, array in one.items():
         assert array.flags.c_contiguous and array.flags.writeable
         np.testing.assert_array_equal(array, two[tensor])
         assert not np.shares_memory(array, two[tensor])
+        dtype = next(t.dtype for t in _tensors(target) if t.name == tensor)
+        if dtype == "bfloat16":
+            array, other[tensor] = (brain_float.to_float32(a) for a in (array, other[tensor]))
         if tensor in inputs:
             assert np.isfinite(array).all() and (array != other[tensor]).any()
         elif array.dtype.kind == "f":
