@@ -1,0 +1,1 @@
+"""What etproto is measured against: libraries, other compilers, and its own tiles as one launch an operator."""
