@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,10 +16,10 @@ from etproto.kernels.ptx.convert import (
     float32_to_bfloat16,
     float32_to_float16,
 )
-from etproto.kernels.ptx.inline import device_function
 from etproto.kernels.tiles import brain_float
+from etproto.kernels.tiles.elementwise import UNARY
 
-__all__ = ["ACTIVATIONS", "GATED", "Activation", "Half", "half"]
+__all__ = ["ACTIVATIONS", "GATED", "Half", "half"]
 
 
 @dataclass(frozen=True)
@@ -57,47 +56,13 @@ def half(dtype: str) -> Half:
     raise ProgramError(f"dtype must be bfloat16 or float16, got {dtype!r}")
 
 
-@dataclass(frozen=True)
-class Activation:
-    """A function of one float32: on NumPy arrays, and on the device."""
-
-    reference: Callable[[np.ndarray], np.ndarray]
-    device: Callable[[Any], Any]
-
-
-def _silu(value):
-    return value / (np.float32(1) + math.exp(-value))
-
-
-def _gelu(value):
-    cubed = np.float32(0.044715) * value * value * value
-    return np.float32(0.5) * value * (np.float32(1) + math.tanh(np.float32(0.7978845608028654) * (value + cubed)))
-
-
-def _relu(value):
-    return max(value, np.float32(0))
-
-
-def _same(value):
-    return value
-
-
-def _silu_of(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return values / (1 + np.exp(-values))
-
-
-def _gelu_of(values: np.ndarray) -> np.ndarray:
-    return 0.5 * values * (1 + np.tanh(math.sqrt(2 / math.pi) * (values + 0.044715 * values**3)))
-
-
 #: By name. "swiglu" and "geglu" apply theirs to the first half of the columns and multiply by the second.
 ACTIVATIONS = {
-    "none": Activation(lambda values: values, device_function(_same)),
-    "relu": Activation(lambda values: np.maximum(values, 0), device_function(_relu)),
-    "silu": Activation(_silu_of, device_function(_silu)),
-    "gelu": Activation(_gelu_of, device_function(_gelu)),
-    "swiglu": Activation(_silu_of, device_function(_silu)),
-    "geglu": Activation(_gelu_of, device_function(_gelu)),
+    "none": UNARY["copy"],
+    "relu": UNARY["relu"],
+    "silu": UNARY["silu"],
+    "gelu": UNARY["gelu"],
+    "swiglu": UNARY["silu"],
+    "geglu": UNARY["gelu"],
 }
 GATED = ("swiglu", "geglu")

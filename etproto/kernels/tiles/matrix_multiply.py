@@ -131,12 +131,12 @@ def matrix_multiply(
         if gated:
             inner = array["c"].shape[1]
             gate, up = left @ right[columns].T, left @ right[inner:][columns].T
-            value = ACTIVATIONS[activation].reference(gate) * up
+            value = ACTIVATIONS[activation].numpy(gate) * up
         else:
             value = left @ right[columns].T
             if bias:
                 value = value + bits.to_float32(array["bias"][columns])
-            value = ACTIVATIONS[activation].reference(value)
+            value = ACTIVATIONS[activation].numpy(value)
         if residual:
             value = value + bits.to_float32(array["residual"][rows, columns])
         array["c"][rows, columns] = bits.from_float32(value)

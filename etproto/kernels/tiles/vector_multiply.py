@@ -115,7 +115,7 @@ def vector_multiply(
         y = others[-1]
         where = columns(i, y)
         left, right = bits.to_float32(x[layer]), bits.to_float32(w[layer])
-        value = activate.reference(left @ right[where].T)
+        value = activate.numpy(left @ right[where].T)
         if gated:
             value = value * (left @ right[y.shape[2] :][where].T)
         if residual:
