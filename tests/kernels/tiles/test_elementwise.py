@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 from etproto.errors import ProgramError
-from etproto.executors import cpu, cudasim
 from etproto.expressions import Symbol, ceil_div
 from etproto.kernels.compile import compile_ptx
-from etproto.kernels.ptx.inline import device_function
-from etproto.kernels.ptx.views import array_view
-from etproto.kernels.source import device_dtype
 from etproto.kernels.tiles.brain_float import from_float32, to_float32
 from etproto.kernels.tiles.elementwise import BINARY, UNARY, bias_add, element_type, elementwise
-from etproto.lowering import lower
 from etproto.program import EventTensor, Program, TaskGrid, Tensor
-from etproto.schedule import schedule
+from tests.kernels.tiles.everywhere import bodies, decoded, encoded, run_everywhere
 
 ROUNDING = {"float32": 2e-6, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -47,31 +42,6 @@ FORMULAS = {
     "scale": lambda a, b: -0.375 * a,
     "bias_add": lambda a, b: a + b[0] if len(b) else a,
 }
-
-
-def encoded(values, dtype):
-    """Values as an array of `dtype` on the host."""
-    values = np.asarray(values, np.float32)
-    return from_float32(values) if dtype == "bfloat16" else values.astype(dtype)
-
-
-def decoded(array):
-    """Values of such an array in float64; bfloat16 is known by its bits."""
-    values = (array.astype(np.uint32) << 16).view(np.float32) if array.dtype == np.uint16 else array
-    return values.astype(np.float64)
-
-
-def run_everywhere(program, tensors, threads=(4, 3), **symbols):
-    """Results of the cpu executor under its race check, and of the simulator, the same bits for each number of
-    threads.
-    """
-    scheduled = schedule(lower(program.bind(**symbols)), "static", workers=2)
-    copies = [{name: array.copy() for name, array in tensors.items()} for _ in range(1 + len(threads))]
-    cpu.run(scheduled, copies[0], seed=1, race_check=True)
-    for copy, number in zip(copies[1:], threads, strict=True):
-        cudasim.run(scheduled, copy, threads=number)
-        assert all(copy[name].tobytes() == copies[1][name].tobytes() for name in copy), f"{number} threads differ"
-    return copies[:2]
 
 
 def all_functions(dtype, rows, columns):
@@ -221,21 +191,6 @@ class TestBrainFloat:
 def test_refused(make, words):
     with pytest.raises(ProgramError, match=words):
         make()
-
-
-def bodies(kinds):
-    """A kernel that calls the body of each kind, with arrays as the worker makes them."""
-    names, lines = {}, ["def kernel(address):"]
-    for number, kind in enumerate(kinds):
-        names[f"body_{number}"] = device_function(kind.portable)
-        arguments = ["address"] * kind.coordinates
-        for operand in kind.operands:
-            dtype = device_dtype(operand.dtype)
-            names[f"view_{dtype}_{operand.ndim}"] = array_view(dtype, operand.ndim)
-            arguments.append(f"view_{dtype}_{operand.ndim}({', '.join(['address'] * (1 + operand.ndim))})")
-        lines.append(f"    body_{number}({', '.join(arguments)})")
-    exec("\n".join(lines), names)  # the lines above, nothing from outside
-    return names["kernel"]
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
